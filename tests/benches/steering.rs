@@ -62,7 +62,7 @@ quotas:
 - { name: L-3819A6DF, cloud: aws, region: us-east-1, limit: 100000 }
 commitments:
 - { name: plan, kind: compute-savings-plan, cloud: aws, usdPerHour: 9000, discount: 30% }
-karpenter: { steer: [limits, prices, protect] }
+karpenter: { steer: [limits, prices, protect, windows] }
 ";
 
 /// What one fleet came to.

@@ -105,7 +105,16 @@ pub(crate) struct NodeClaim {
     #[serde(rename = "metadata")]
     pub(crate) meta: ObjectMeta,
     #[serde(default)]
+    pub(crate) spec: NodeClaimSpec,
+    #[serde(default)]
     pub(crate) status: NodeClaimStatus,
+}
+
+/// What one asks for.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeClaimSpec {
+    pub(crate) requirements: Vec<Expression>,
 }
 
 /// What it got.

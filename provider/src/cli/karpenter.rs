@@ -44,7 +44,7 @@ enum KarpenterCommand {
     Clean(CleanArgs),
 }
 
-/// Shows what the policy would have Stoker write on the limits of Karpenter and on its Nodes now; nothing is changed.
+/// Shows what the policy would have Stoker write on Karpenter's objects and Nodes now; nothing is changed.
 ///
 /// It reads the policy, the cluster, and from the journal of the service what Stoker's own nodes have of the quotas.
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ struct DiffArgs {
     state: StateDirArg,
 }
 
-/// Gives back the limits and annotations that Stoker wrote, as they were before; what others have changed since stays.
+/// Gives back the limits, windows, prices and annotations that Stoker wrote; what others have changed since stays.
 ///
 /// Take `karpenter` out of the policy first, or stop Stoker: it would write all of it again.
 #[derive(Debug, Args)]

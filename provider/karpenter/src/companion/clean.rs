@@ -32,7 +32,8 @@ pub struct Cleaned {
 /// The Lease cannot be read.
 pub async fn unattended_for(client: &Client, now: Timestamp) -> Result<Option<SignedDuration>, String> {
     let lease = Api::<Lease>::default_namespaced(client.clone()).get_opt(LEASE).await;
-    let lease = lease.map_err(|error| format!("Lease {}/{LEASE}: {}", client.default_namespace(), with_cure(&error)))?;
+    let lease =
+        lease.map_err(|error| format!("Lease {}/{LEASE}: {}", client.default_namespace(), with_cure("Lease", &error)))?;
     Ok(lease.and_then(|lease| Some(now.duration_since(lease.spec?.renew_time?.0))))
 }
 
@@ -69,7 +70,7 @@ where
     match Api::<K>::all(client.clone()).list(params).await {
         Ok(objects) => Ok(objects.items),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(error) => Err(format!("{} cannot be listed: {}", K::plural(&()), with_cure(&error))),
+        Err(error) => Err(format!("{} cannot be listed: {}", K::plural(&()), with_cure(K::kind(&()).as_ref(), &error))),
     }
 }
 
@@ -88,7 +89,13 @@ impl Cleaner<'_> {
         };
         let back = mark.given_back(pool.spec.limits.as_ref());
         let what = back.map_or_else(|| "the mark alone".to_owned(), |limits| format!("spec.limits {limits}"));
-        let fault = self.written(pool, async |pool| self.writer.give_back(pool, &mark).await).await;
+        // By the mark that it bears when it is written: a Stoker may have written another since.
+        let fault = self
+            .written(pool, async |pool| match LimitsMark::of(pool)? {
+                Some(mark) => self.writer.give_back(pool, &mark).await,
+                None => Ok(Some(pool.clone())),
+            })
+            .await;
         Some(Cleaned { object, what, fault })
     }
 
@@ -100,7 +107,12 @@ impl Cleaner<'_> {
         };
         let was = mark.was.as_deref().unwrap_or("none");
         let what = if mark.stands(pool) { format!("consolidateAfter {was}") } else { "the mark alone".to_owned() };
-        let fault = self.written(pool, async |pool| self.writer.give_window_back(pool, &mark).await).await;
+        let fault = self
+            .written(pool, async |pool| match WindowMark::of(pool)? {
+                Some(mark) => self.writer.give_window_back(pool, &mark).await,
+                None => Ok(Some(pool.clone())),
+            })
+            .await;
         Some(Cleaned { object, what, fault })
     }
 
@@ -134,7 +146,7 @@ impl Cleaner<'_> {
             match api.get_opt(name(listed.meta())).await {
                 Ok(Some(changed)) => now = changed,
                 Ok(None) => return None,
-                Err(error) => return Some(with_cure(&error)),
+                Err(error) => return Some(with_cure(K::kind(&()).as_ref(), &error)),
             }
         }
         Some("it changes all the time: run the command again".to_owned())

@@ -1,11 +1,14 @@
 //! Marks: what Stoker has written on Karpenter's objects, and what was there before.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stoker_core::policy::rules::karpenter::STEERED_LABEL;
+use tokio::time::Instant;
 
 use crate::objects::{Amounts, Node, NodePool, amount, annotation, label};
 
@@ -26,6 +29,9 @@ pub(crate) const WINDOW: &str = "stoker.dev/consolidate-after";
 
 /// So often a field is set again that somebody else rewrites; then it is left alone.
 const MOST_REWRITES: u32 = 3;
+
+/// How long a field has to stand until earlier rewrites count no more.
+const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 
 /// The annotation of a Node whose `do-not-disrupt` is Stoker's.
 pub(crate) const PROTECTED: &str = "stoker.dev/protected";
@@ -94,6 +100,9 @@ pub(crate) struct WindowMark {
     /// What was there before.
     #[serde(default)]
     pub(crate) was: Option<String>,
+    /// Why, in words.
+    #[serde(default)]
+    pub(crate) why: String,
 }
 
 impl WindowMark {
@@ -114,21 +123,33 @@ impl WindowMark {
 /// How often somebody else has rewritten a field that Stoker sets.
 #[derive(Debug, Default)]
 pub(crate) struct Rewrites {
+    /// Of which object: one that is made anew is another.
+    uid: Option<String>,
     times: u32,
-    /// Whether it stood as set at the last look.
-    stood: bool,
+    /// Since when it stands as set; `None` where it did not at the last look.
+    stood: Option<Instant>,
 }
 
 impl Rewrites {
+    /// Whether it is of the object with that uid; one of which none was noted yet becomes its.
+    pub(crate) fn is_of(&mut self, uid: Option<&str>) -> bool {
+        if self.uid.is_none() {
+            self.uid = uid.map(str::to_owned);
+        }
+        self.uid.as_deref() == uid
+    }
+
     /// Takes note of whether the field stands.
     ///
     /// # Errors
     /// It was rewritten too often, and is to be left alone.
-    pub(crate) fn note(&mut self, stands: bool, field: &str) -> Result<(), String> {
-        if !stands && self.stood {
-            self.times += 1;
+    pub(crate) fn note(&mut self, stands: bool, field: &str, now: Instant) -> Result<(), String> {
+        match self.stood {
+            Some(since) if stands && now.duration_since(since) >= FORGOTTEN_AFTER => self.times = 0,
+            Some(_) if !stands => self.times += 1,
+            Some(_) | None => {}
         }
-        self.stood = stands;
+        self.stood = stands.then(|| self.stood.unwrap_or(now));
         if self.is_over() {
             return Err(format!(
                 "{field} was rewritten {MOST_REWRITES} times by somebody else, so it is left alone: take {field} out of what applies \
@@ -138,10 +159,22 @@ impl Rewrites {
         Ok(())
     }
 
+    /// Takes note of a write: whoever reverts it before the next look has rewritten it, too.
+    pub(crate) fn wrote(&mut self, done: bool) {
+        if done {
+            self.stood = Some(Instant::now());
+        }
+    }
+
     /// Whether the field is left alone.
     pub(crate) const fn is_over(&self) -> bool {
         self.times >= MOST_REWRITES
     }
+}
+
+/// Whether an object is Stoker's whole.
+pub(crate) fn is_ours(meta: &ObjectMeta) -> bool {
+    label(meta, OWNER) == Some(FIELD_MANAGER)
 }
 
 /// Whether a `NodePool` is opened to steering.

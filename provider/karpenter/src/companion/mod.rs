@@ -5,17 +5,20 @@
 //! - `limits`, `prices`, `protect`, `windows`: what is to be written. Pure.
 //! - `marks`: what was written, and what was there before.
 //! - `write`: the only writer.
-//! - `clean`: gives everything back.
+//! - `run`: watches, looks and writes.
+//! - `diff`, `clean`: show what would be written, and give everything back.
 //!
 //! Only `NodePools` with the label `stoker.dev/steered: "true"` are steered, and their Nodes. What is promised to Karpenter is counted by
 //! Stoker's decisions before a limit is raised, and for a while after it was lowered, so that both never buy the same of a quota.
 
 mod clean;
+mod diff;
 mod limits;
 mod marks;
 mod prices;
 mod protect;
 mod reach;
+mod run;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -23,15 +26,11 @@ mod windows;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use jiff::Timestamp;
-use kube::api::ListParams;
-use kube::runtime::watcher::Event;
-use kube::{Api, Client};
+use kube::Client;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::NodeName;
 use stoker_core::base::kinds::QuotaUnit;
@@ -46,40 +45,27 @@ use stoker_core::policy::Policy;
 use stoker_core::policy::rules::karpenter::Lever;
 use stoker_core::state::memory::Memory;
 use stoker_core::state::spot_history::SpotHistory;
-use stoker_service::kube::act::{About, KubeAct, Severity};
-use stoker_service::kube::feed::{KubeFeed, WatchHealth, WatchedKind, config, follow};
+use stoker_service::kube::act::KubeAct;
+use stoker_service::kube::feed::KubeFeed;
 use stoker_service::publish::telemetry::Metrics;
 use stoker_service::publish::view::View;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::Instant;
 
-use crate::claim::INSTANCE_TYPE;
-use crate::objects::{Amounts, NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, amount, label};
+use crate::objects::{Amounts, NODE_POOL, Node, NodePool, amount, label};
 use limits::{Pool, Units};
 use marks::{Guard, LimitsMark, Rewrites, is_steered};
 use prices::{Overlay, Prices};
 use protect::{Change, Free, Seen};
 use reach::{Made, Makes, Reach, resource};
-use tables::{Facts, Tables};
-use write::{Writer, with_cure};
+use tables::Facts;
 
 pub use clean::{Cleaned, clean, unattended_for};
+pub use diff::diff;
 pub use marks::{FIELD_MANAGER, OWNER};
-
-/// How often it is looked what is to be written.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// Limits are written in one go, and not sooner again: each write has Karpenter look at all of its nodes anew.
-const BURST_EVERY: Duration = Duration::from_secs(30);
-
-/// How often the Lease is renewed.
-const BEAT_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a promise counts after it was lowered: a claim made under it may still be on its way here.
 const KEPT_FOR: Duration = Duration::from_secs(15);
-
-/// Most Nodes written in one look: a fleet is protected in a minute, and the API server does not notice.
-const MOST_NODES: usize = 100;
 
 /// What the companion is started with.
 pub struct Companion {
@@ -109,6 +95,7 @@ struct Inputs<'a> {
     /// The Nodes that GPU pods hold; `None` where that is not known now.
     occupied: Option<&'a BTreeSet<NodeName>>,
     now: Instant,
+    wall: Timestamp,
 }
 
 /// What is used of the quotas and commitments, as the decisions count it.
@@ -175,7 +162,11 @@ impl State {
     /// What is to be done now.
     fn look(&mut self, inputs: &Inputs<'_>) -> Look {
         let mut look = Look::default();
-        let made = self.makes.of(&inputs.facts, inputs.book);
+        let made = self.makes.of(inputs);
+        let uid = |name: &String| inputs.facts.pools.get(name).and_then(|pool| pool.meta.uid.as_deref());
+        for rewrites in [&mut self.rewrites, &mut self.window_rewrites] {
+            rewrites.retain(|name, known| inputs.facts.pools.contains_key(name) && known.is_of(uid(name)));
+        }
         self.limits(inputs, &made, &mut look);
         self.prices.plan(inputs, &made, &mut look);
         look.windows = windows::plan(inputs, &made, &mut self.window_rewrites, &mut look.faults);
@@ -224,7 +215,11 @@ impl State {
             self.lately.entry(pool.name.clone()).or_default().push_back((inputs.now, most));
             let lowers =
                 plan.limits.iter().all(|(resource, limit)| pool.stands.get(resource).is_some_and(|known| limit <= known));
-            if plan.limits != pool.stands && (lowers || counted) {
+            // What the plan names no more goes back to its owner first; what there is to set is set on top of that.
+            let leaves = pool.stands.keys().any(|resource| !plan.limits.contains_key(resource));
+            if leaves && let Some(Ok(Some(mark))) = inputs.facts.pools.get(&pool.name).map(LimitsMark::of) {
+                look.given_back.push((pool.name.clone(), mark));
+            } else if plan.limits != pool.stands && (lowers || counted) {
                 let mark = LimitsMark { set: plan.limits.clone(), was: pool.was.clone(), why: plan.why.clone() };
                 look.limits.push((pool.name.clone(), mark));
             }
@@ -245,13 +240,17 @@ impl State {
         };
         let (mark, limits) = (LimitsMark::of(pool)?, pool.spec.limits.as_ref());
         let stands = mark.as_ref().filter(|mark| mark.stands(limits));
-        self.rewrites.entry(name.to_owned()).or_default().note(stands.is_some(), "spec.limits")?;
+        self.rewrites.entry(name.to_owned()).or_default().note(stands.is_some(), "spec.limits", inputs.now)?;
         let reach = Reach::of(makes.as_ref().map_err(String::clone)?, inputs.policy)?;
         let was = before(mark.as_ref(), limits);
         let stands = stands.map(|mark| mark.set.clone()).unwrap_or_default();
         let mut read = Pool { name: name.to_owned(), reach, used: used.clone(), stands, was, lately: Units::new() };
         let lately = self.lately.entry(name.to_owned()).or_default();
         lately.retain(|(at, _)| inputs.now.duration_since(*at) <= KEPT_FOR);
+        let waiting = u64::from(inputs.facts.unlaunched(name));
+        for unit in [QuotaUnit::Vcpus, QuotaUnit::Gpus] {
+            read.lately.insert(resource(unit), waiting * read.reach.largest(unit));
+        }
         for (resource, units) in lately.iter().flat_map(|(_, units)| units.clone()).chain(read.standing()) {
             let known = read.lately.entry(resource).or_default();
             *known = (*known).max(units);
@@ -299,307 +298,4 @@ fn before(mark: Option<&LimitsMark>, limits: Option<&Amounts>) -> Option<Amounts
     }
     let had_none = mark.map_or(limits.is_none(), |mark| mark.was.is_none());
     (!(had_none && was.is_empty())).then_some(was)
-}
-
-impl Companion {
-    /// Steers for ever, from when the policy first asks.
-    pub async fn run(self) {
-        while !(self.view)().catalogue.policy.karpenter.steers() {
-            sleep(LOOK_EVERY).await;
-        }
-        let health =
-            [WatchedKind::NodePools, WatchedKind::NodeClaims, WatchedKind::Nodes].map(|kind| Arc::new(WatchHealth::new(kind)));
-        let [of_pools, of_claims, of_nodes] = health.clone();
-        let of_overlays = Arc::new(WatchHealth::new(WatchedKind::NodeOverlays));
-        let mut overlays = pin!(follow::<NodeOverlay>(&self.client, config(), Arc::clone(&of_overlays)));
-        // Overlays are looked at from when prices are first steered: not every Karpenter has them.
-        let mut prices = false;
-        let mut pools = pin!(follow::<NodePool>(&self.client, config(), of_pools));
-        let mut claims = pin!(follow::<NodeClaim>(&self.client, config(), of_claims));
-        let mut nodes = pin!(follow::<Node>(&self.client, config().labels(NODE_POOL), of_nodes));
-        let mut running = Running::new(&self.client);
-        let mut tick = interval(LOOK_EVERY);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                Some(event) = pools.next() => running.tables.pools.take(event),
-                Some(event) = claims.next() => running.tables.claims.take(event),
-                Some(event) = nodes.next() => running.tables.nodes.take(event),
-                Some(event) = overlays.next(), if prices => running.tables.overlays.take(event),
-                _ = tick.tick() => {
-                    prices |= (self.view)().catalogue.policy.karpenter.has(Lever::Prices);
-                    let mut faults = running.turn(&self, &health).await;
-                    if let Some(broken) = of_overlays.broken().filter(|_| prices) {
-                        let cure = "apply manifests/karpenter/steering.yaml; it needs Karpenter 1.7 or later";
-                        faults.insert("the watch of NodeOverlays".to_owned(), format!("{broken}: {cure}"));
-                    }
-                    self.metrics.not_steered(faults.len());
-                    running.tell(&self.act, faults).await;
-                }
-            }
-        }
-    }
-}
-
-/// A companion at work.
-struct Running {
-    tables: Tables,
-    state: State,
-    writer: Writer,
-    holder: String,
-    /// When limits were last written.
-    burst: Option<Instant>,
-    /// When prices were.
-    priced: Option<Instant>,
-    beat: Option<Instant>,
-    /// Why limits could not be written, until they are written again.
-    refused: BTreeMap<String, String>,
-    /// What was wrong at the last look.
-    told: BTreeMap<String, String>,
-}
-
-impl Running {
-    fn new(client: &Client) -> Self {
-        let holder = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| FIELD_MANAGER.to_owned());
-        Self {
-            tables: Tables::default(),
-            state: State::default(),
-            writer: Writer::new(client),
-            holder,
-            burst: None,
-            priced: None,
-            beat: None,
-            refused: BTreeMap::new(),
-            told: BTreeMap::new(),
-        }
-    }
-
-    /// Looks, tells the decisions, and writes; what is wrong, by object.
-    async fn turn(&mut self, companion: &Companion, health: &[Arc<WatchHealth>]) -> BTreeMap<String, String> {
-        let view = (companion.view)();
-        let (policy, now) = (&view.catalogue.policy, Instant::now());
-        let mut faults = BTreeMap::new();
-        for broken in health.iter().filter_map(|health| health.broken()) {
-            let why =
-                format!("{broken}: apply manifests/karpenter/steering.yaml; it needs Karpenter 1.0 or later (karpenter.sh/v1)");
-            faults.insert(format!("the watch of {}", broken.watched), why);
-        }
-        let writes = !policy.karpenter.dry_run && policy.karpenter.steers();
-        if writes && self.beat.is_none_or(|at| now.duration_since(at) >= BEAT_EVERY) {
-            match self.writer.beat(&self.holder, Timestamp::now()).await {
-                Ok(()) => self.beat = Some(now),
-                Err(why) => drop(faults.insert("Lease".to_owned(), why)),
-            }
-        }
-        if !policy.karpenter.promises() {
-            companion.promised.send_if_modified(|known| known.take().is_some());
-        }
-        let Some(facts) = self.tables.facts() else { return faults };
-        // What was known last stands; nothing is changed in the dark.
-        if health.iter().any(|health| health.broken().is_some()) {
-            return faults;
-        }
-        let occupied = companion.feed.occupied().borrow().clone().filter(|_| companion.feed.healthy());
-        let used = Used::of(&view.memory, &view.catalogue, view.wall);
-        let (book, used, occupied) = (companion.book.as_ref(), used.as_ref(), occupied.as_deref());
-        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, now });
-        faults.append(&mut look.faults);
-        if let Some(promised) = look.promised.take().filter(|_| policy.karpenter.promises()) {
-            companion.promised.send_if_modified(|known| {
-                let changed = known.as_ref() != Some(&promised);
-                *known = Some(promised);
-                changed
-            });
-        }
-        if policy.karpenter.dry_run {
-            return faults;
-        }
-        // Before the first decision nobody knows what Stoker's own nodes are.
-        if view.ready.is_ok() {
-            self.write_pools(&look, now).await;
-            faults.extend(self.refused.clone());
-            self.write_prices(&look, now, &mut faults).await;
-        }
-        self.write_nodes(&look, &mut faults).await;
-        faults
-    }
-
-    async fn write_pools(&mut self, look: &Look, now: Instant) {
-        let due = self.burst.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
-        let windows = &look.windows;
-        let none = [look.limits.is_empty(), look.given_back.is_empty(), windows.set.is_empty(), windows.given_back.is_empty()]
-            .iter()
-            .all(|none| *none);
-        if due || none {
-            self.refused.clear();
-        }
-        if !due || none {
-            return;
-        }
-        self.burst = Some(now);
-        for (name, mark) in &look.limits {
-            let Some(pool) = self.pool(name) else { continue };
-            let written = self.writer.limit(pool, mark).await;
-            self.wrote(name, written, &format!("set spec.limits {:?}, {}", mark.set, mark.why));
-        }
-        for (name, mark) in &look.given_back {
-            let Some(pool) = self.pool(name) else { continue };
-            let written = self.writer.give_back(pool, mark).await;
-            self.wrote(name, written, "gave spec.limits back");
-        }
-        for (name, mark) in &windows.set {
-            let Some(pool) = self.pool(name) else { continue };
-            let written = self.writer.set_window(pool, mark).await;
-            self.wrote(name, written, &format!("set consolidateAfter {}", mark.set));
-        }
-        for (name, mark) in &windows.given_back {
-            let Some(pool) = self.pool(name) else { continue };
-            let written = self.writer.give_window_back(pool, mark).await;
-            self.wrote(name, written, "gave consolidateAfter back");
-        }
-    }
-
-    fn pool(&self, name: &str) -> Option<&NodePool> {
-        self.tables.facts()?.pools.get(name)
-    }
-
-    /// Takes note of a `NodePool` as it was written.
-    fn wrote(&mut self, name: &str, written: Result<Option<NodePool>, String>, what: &str) {
-        match written {
-            Ok(Some(written)) => {
-                tracing::info!(node_pool = name, "{what}");
-                self.tables.pools.take(Event::Apply(written));
-            }
-            Ok(None) => {}
-            Err(why) => drop(self.refused.insert(format!("NodePool {name}"), why)),
-        }
-    }
-
-    /// Takes prices back at once, and sets others in one go.
-    async fn write_prices(&mut self, look: &Look, now: Instant, faults: &mut BTreeMap<String, String>) {
-        for name in &look.unpriced {
-            let Some(overlay) = self.tables.facts().and_then(|facts| facts.overlays?.get(name)) else { continue };
-            match self.writer.remove_overlay(overlay).await {
-                Ok(()) => tracing::info!(overlay = name, "took a price back"),
-                Err(why) => drop(faults.insert(format!("NodeOverlay {name}"), why)),
-            }
-        }
-        let due = self.priced.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
-        if look.overlays.is_empty() || !due {
-            return;
-        }
-        self.priced = Some(now);
-        for (name, overlay) in &look.overlays {
-            match self.writer.set_overlay(name, overlay).await {
-                Ok(Some(written)) => {
-                    tracing::info!(overlay = name, why = overlay.why, "set a price");
-                    self.tables.overlays.take(Event::Apply(written));
-                }
-                Ok(None) => {}
-                Err(why) => drop(faults.insert(format!("NodeOverlay {name}"), why)),
-            }
-        }
-    }
-
-    async fn write_nodes(&mut self, look: &Look, faults: &mut BTreeMap<String, String>) {
-        for (name, change) in look.nodes.iter().take(MOST_NODES) {
-            let Some(node) = self.tables.facts().and_then(|facts| facts.nodes.get(name)) else { continue };
-            let written = match change {
-                Change::Protect => self.writer.protect(node).await,
-                Change::Release(guard) => self.writer.release(node, *guard).await,
-            };
-            match written {
-                Ok(Some(written)) => self.tables.nodes.take(Event::Apply(written)),
-                Ok(None) => {}
-                Err(why) => {
-                    // The next one would fail alike.
-                    faults.insert(format!("Node {name}"), why);
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Says once what is wrong, in the log and in an Event.
-    async fn tell(&mut self, act: &KubeAct, faults: BTreeMap<String, String>) {
-        for (object, why) in faults.iter().filter(|(object, why)| self.told.get(*object) != Some(*why)) {
-            tracing::warn!(object, "Karpenter is not steered as it should be: {why}");
-            let about = object.strip_prefix("NodePool ").map_or(About::Stoker, About::NodePool);
-            act.event(about, Severity::Warning, "SteeringFailed", &format!("{object}: {why}")).await;
-        }
-        for object in self.told.keys().filter(|object| !faults.contains_key(*object)) {
-            tracing::info!(object, "Karpenter is steered again");
-        }
-        self.told = faults;
-    }
-}
-
-/// What would be written now, a line each, and what stands in the way.
-///
-/// # Errors
-/// What cannot be read, and the cure.
-pub async fn diff(
-    client: &Client,
-    (policy, book): (&Policy, &PriceBook),
-    used: &Used,
-    occupied: &BTreeSet<NodeName>,
-) -> Result<Vec<String>, String> {
-    let mut tables = Tables::default();
-    listed(client, &ListParams::default(), &mut tables.pools).await?;
-    listed(client, &ListParams::default(), &mut tables.claims).await?;
-    listed(client, &ListParams::default().labels(NODE_POOL), &mut tables.nodes).await?;
-    if policy.karpenter.has(Lever::Prices) {
-        listed(client, &ListParams::default(), &mut tables.overlays).await?;
-    }
-    let facts = tables.facts().ok_or("nothing was listed")?;
-    let now = Instant::now();
-    let look =
-        |used: &Used| State::default().look(&Inputs { facts, policy, book, used: Some(used), occupied: Some(occupied), now });
-    // As if the decisions counted whatever is promised.
-    let promised = look(used).promised.unwrap_or_default();
-    let look = look(&Used { promised, ..used.clone() });
-    let mut lines = Vec::new();
-    for (name, mark) in &look.limits {
-        let now = facts.pools.get(name).and_then(|pool| pool.spec.limits.clone()).unwrap_or_default();
-        for (resource, set) in &mark.set {
-            let is = now
-                .get(resource)
-                .map_or_else(|| "none".to_owned(), |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-            if is != set.to_string() {
-                lines.push(format!("NodePool {name}: spec.limits.{resource} {is} -> {set}, {}", mark.why));
-            }
-        }
-    }
-    lines.extend(look.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.limits given back")));
-    lines.extend(look.windows.set.iter().map(|(name, mark)| {
-        let was = mark.was.as_deref().unwrap_or("none");
-        format!("NodePool {name}: spec.disruption.consolidateAfter {was} -> {}", mark.set)
-    }));
-    lines.extend(
-        look.windows.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.disruption.consolidateAfter given back")),
-    );
-    lines.extend(look.overlays.iter().map(|(name, Overlay { spec, why })| {
-        let price = spec.price.as_deref().or(spec.price_adjustment.as_deref()).unwrap_or_default();
-        let types = spec.requirements.iter().find(|one| one.key == INSTANCE_TYPE).and_then(|one| one.values.as_deref());
-        format!("NodeOverlay {name}: {price} for {}, {why}", types.unwrap_or_default().join(", "))
-    }));
-    lines.extend(look.unpriced.iter().map(|name| format!("NodeOverlay {name}: taken back")));
-    lines.extend(look.nodes.iter().map(|(name, change)| match change {
-        Change::Protect => format!("Node {name}: {} true, GPU pods hold it", marks::DO_NOT_DISRUPT),
-        Change::Release(_) => format!("Node {name}: {} given back", marks::DO_NOT_DISRUPT),
-    }));
-    lines.extend(look.faults.iter().map(|(object, why)| format!("{object}: not steered, {why}")));
-    Ok(lines)
-}
-
-/// Lists all objects of a kind.
-async fn listed<K>(client: &Client, params: &ListParams, table: &mut tables::Table<K>) -> Result<(), String>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-{
-    let all = Api::<K>::all(client.clone()).list(params).await.map_err(|error| with_cure(&error))?;
-    table.take(Event::Init);
-    all.items.into_iter().for_each(|object| table.take(Event::InitApply(object)));
-    table.take(Event::InitDone);
-    Ok(())
 }

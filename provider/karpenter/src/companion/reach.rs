@@ -15,8 +15,8 @@ use stoker_core::policy::rules::supplier::{CARRIER_LABEL, CLOUD_LABEL, cloud_of_
 use stoker_service::init::allow;
 use stoker_service::kube::Expression;
 
+use super::Inputs;
 use super::marks::is_steered;
-use super::tables::Facts;
 use crate::claim::INSTANCE_TYPE;
 use crate::objects::{NodePool, Template, label};
 
@@ -67,7 +67,11 @@ pub(crate) type Made = BTreeMap<String, Result<Arc<Makes>, String>>;
 
 /// What was read of `NodePools`: it takes all of the price tables, and a `NodePool` hardly ever changes.
 #[derive(Debug, Default)]
-pub(crate) struct Known(BTreeMap<String, (Basis, Result<Arc<Makes>, String>)>);
+pub(crate) struct Known {
+    pools: BTreeMap<String, (Basis, Result<Arc<Makes>, String>)>,
+    /// The region of Karpenter's nodes when it last had any.
+    home: Option<Region>,
+}
 
 /// What it was read of.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,9 +84,11 @@ struct Basis {
 
 impl Known {
     /// What each steered `NodePool` may make now.
-    pub(crate) fn of(&mut self, facts: &Facts<'_>, book: &PriceBook) -> Made {
-        let home = facts.home();
-        self.0.retain(|name, _| facts.pools.get(name).is_some_and(is_steered));
+    pub(crate) fn of(&mut self, inputs: &Inputs<'_>) -> Made {
+        let Inputs { facts, book, policy, .. } = inputs;
+        self.home = facts.home().or_else(|| self.home.take()).or_else(|| only_region(policy));
+        let home = &self.home;
+        self.pools.retain(|name, _| facts.pools.get(name).is_some_and(is_steered));
         for (name, pool) in facts.pools.iter().filter(|(_, pool)| is_steered(pool)) {
             let basis = Basis {
                 labels: pool.meta.labels.clone(),
@@ -90,13 +96,21 @@ impl Known {
                 is_static: pool.spec.replicas.is_some(),
                 home: home.clone(),
             };
-            if self.0.get(name).is_none_or(|(known, _)| *known != basis) {
+            if self.pools.get(name).is_none_or(|(known, _)| *known != basis) {
                 let makes = Makes::of(pool, home.as_ref(), book).map(Arc::new);
-                self.0.insert(name.clone(), (basis, makes));
+                self.pools.insert(name.clone(), (basis, makes));
             }
         }
-        self.0.iter().map(|(name, (_, makes))| (name.clone(), makes.clone())).collect()
+        self.pools.iter().map(|(name, (_, makes))| (name.clone(), makes.clone())).collect()
     }
+}
+
+/// The region of the policy, where it names one alone.
+fn only_region(policy: &Policy) -> Option<Region> {
+    let of_pools = policy.pools.iter().flat_map(|pool| &pool.regions);
+    let all: BTreeSet<&Region> = of_pools.chain(policy.quotas.iter().filter_map(|quota| quota.region.as_ref())).collect();
+    let mut all = all.into_iter();
+    all.next().filter(|_| all.next().is_none()).cloned()
 }
 
 /// What the nodes of a `NodePool` count against.

@@ -2,17 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use kube::runtime::watcher::Event;
 use stoker_core::base::ids::Region;
+use stoker_core::market::labels::CAPACITY_TYPE_LABEL;
+use stoker_core::market::offer::CapacityType;
 use stoker_core::market::sharing::GPU_RESOURCE;
 
 use super::limits::Units;
 use super::reach::REGION;
+use crate::claim::INSTANCE_TYPE;
 use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, amount, label, name};
 
 /// The taint of a Node that Karpenter is about to end.
 const DISRUPTED: &str = "karpenter.sh/disrupted";
+
+/// How soon the decisions count a new claim.
+const COUNTED_WITHIN: SignedDuration = SignedDuration::from_secs(15);
 
 /// The objects of one kind, by name.
 #[derive(Debug)]
@@ -94,12 +101,29 @@ impl Facts<'_> {
         regions.next().filter(|_| regions.next().is_none()).and_then(|region| Region::new(region).ok())
     }
 
-    /// How many claims of such `NodePools` have no machine yet.
-    pub(crate) fn unlaunched<'p>(&self, pools: impl Iterator<Item = &'p str>) -> u32 {
-        let pools: BTreeSet<&str> = pools.collect();
-        let waits =
-            |claim: &&NodeClaim| label(&claim.meta, NODE_POOL).is_some_and(|pool| pools.contains(pool)) && !is_launched(claim);
+    /// How many claims of a `NodePool` have no machine yet.
+    pub(crate) fn unlaunched(&self, pool: &str) -> u32 {
+        let waits = |claim: &&NodeClaim| label(&claim.meta, NODE_POOL) == Some(pool) && !is_launched(claim);
         u32::try_from(self.claims.values().filter(waits).count()).unwrap_or(u32::MAX)
+    }
+
+    /// How many claims of such `NodePools` may be for an on-demand node of a type, and are not launched yet or were made so lately that the
+    /// decisions may not count them.
+    pub(crate) fn on_their_way(&self, pools: &BTreeSet<&str>, instance_type: &str, wall: Timestamp) -> u32 {
+        let asked = [(INSTANCE_TYPE, instance_type), (CAPACITY_TYPE_LABEL, CapacityType::OnDemand.as_str())];
+        let allows = |claim: &NodeClaim, (key, value): (&str, &str)| {
+            let label = [(key.to_owned(), value.to_owned())].into();
+            claim.spec.requirements.iter().filter(|one| one.key == key).all(|one| one.holds(&label))
+        };
+        let is_new = |claim: &NodeClaim| {
+            claim.meta.creation_timestamp.as_ref().is_some_and(|made| wall.duration_since(made.0) < COUNTED_WITHIN)
+        };
+        let comes = |claim: &&NodeClaim| {
+            label(&claim.meta, NODE_POOL).is_some_and(|pool| pools.contains(pool))
+                && (!is_launched(claim) || is_new(claim))
+                && asked.into_iter().all(|one| allows(claim, one))
+        };
+        u32::try_from(self.claims.values().filter(comes).count()).unwrap_or(u32::MAX)
     }
 
     /// What the nodes of such `NodePools` have, as Karpenter counts them: those of claims of whoever, without those that go. What is not

@@ -1,5 +1,7 @@
 //! Looks over Karpenter's objects, and whole companions against a fake API server.
 
+use kube::Api;
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType};
 use stoker_core::base::units::{MiB, Milli};
@@ -9,7 +11,11 @@ use stoker_core::policy::rules::karpenter::{RULES_LABEL, STEERED_LABEL};
 use stoker_fake_apiserver::ApiServer;
 
 use super::marks::{LIMITS, WINDOW, WindowMark};
+use super::tables::Tables;
+use super::write::Writer;
 use super::*;
+
+const GPU: &str = "nvidia.com/gpu";
 
 /// The L4s of AWS.
 pub(crate) fn book() -> PriceBook {
@@ -110,7 +116,15 @@ fn look(state: &mut State, tables: &Tables, promised: Option<&Promises>, now: In
     let (policy, book, occupied) = (policy(), book(), [NodeName::new("node-0").unwrap()].into());
     let facts = tables.facts().unwrap();
     let used = promised.map(|promised| Used { held: vec![16, 0], promised: promised.clone(), ..Used::default() });
-    state.look(&Inputs { facts, policy: &policy, book: &book, used: used.as_ref(), occupied: Some(&occupied), now })
+    state.look(&Inputs {
+        facts,
+        policy: &policy,
+        book: &book,
+        used: used.as_ref(),
+        occupied: Some(&occupied),
+        now,
+        wall: Timestamp::UNIX_EPOCH,
+    })
 }
 
 /// A pool as it is once a mark was written to it.
@@ -181,6 +195,53 @@ fn three_rewrites_by_somebody_else_end_it() {
 }
 
 #[test]
+fn rewrites_count_of_one_object_also_within_a_look_and_not_for_ever() {
+    let (mut rewrites, now) = (Rewrites::default(), Instant::now());
+    assert!(rewrites.is_of(Some("a")) && rewrites.is_of(Some("a")) && !rewrites.is_of(Some("b")));
+    // Whoever reverts at once is never seen with the field as it was set.
+    for _ in 0..2 {
+        rewrites.wrote(true);
+        rewrites.note(false, "f", now).unwrap();
+    }
+    rewrites.wrote(true);
+    assert!(rewrites.note(false, "f", now).unwrap_err().contains("rewritten 3 times"));
+    let mut calm = Rewrites::default();
+    for _ in 0..2 {
+        calm.note(true, "f", now).unwrap();
+        calm.note(false, "f", now).unwrap();
+    }
+    calm.note(true, "f", now).unwrap();
+    calm.note(true, "f", now + Duration::from_hours(24)).unwrap();
+    calm.note(false, "f", now + Duration::from_hours(24)).unwrap();
+    assert!(!calm.is_over(), "what stood for a day forgets");
+}
+
+#[test]
+fn a_resource_that_no_quota_counts_any_more_goes_back_to_its_owner_first() {
+    let (mut tables, mut state, now) =
+        (tables(node_pool(&json!({ "cpu": "16", "nvidia.com/gpu": "2" })), 1), State::default(), Instant::now());
+    let was = Some(serde_json::from_value(json!({ "cpu": "1k", "nvidia.com/gpu": "8" })).unwrap());
+    let set = [("cpu".to_owned(), 16), (GPU.to_owned(), 2)].into();
+    let mark = LimitsMark { set, was, why: String::new() };
+    limited(&mut tables, &mark, &json!({ "cpu": "16", "nvidia.com/gpu": "2" }));
+    let made = look(&mut state, &tables, Some(&Promises::new()), now);
+    assert_eq!(made.given_back, [("gpu".to_owned(), mark)]);
+    assert!(made.limits.is_empty());
+}
+
+#[test]
+fn what_waits_for_a_machine_is_promised_too() {
+    let (mut tables, mut state) = (tables(node_pool(&json!({ "cpu": "1k" })), 1), State::default());
+    for number in 10..15 {
+        let mut waits = claim(number, "g6.2xlarge", "8", "1");
+        waits["status"] = json!({});
+        tables.claims.take(Event::Apply(serde_json::from_value(waits).unwrap()));
+    }
+    let made = look(&mut state, &tables, Some(&Promises::new()), Instant::now());
+    assert_eq!(made.promised.unwrap().values().copied().collect::<Vec<_>>(), [40]);
+}
+
+#[test]
 fn what_is_steered_no_more_is_given_back_and_nodes_in_use_are_protected() {
     let (mut tables, mut state, now) = (tables(node_pool(&Value::Null), 2), State::default(), Instant::now());
     assert_eq!(look(&mut state, &tables, None, now).nodes, [("node-0".to_owned(), Change::Protect)]);
@@ -211,13 +272,13 @@ fn free_nodes_stay_for_the_window_of_the_pool_that_a_label_names() {
     };
     let (unnamed, ..) = windows(&with(json!({ STEERED_LABEL: "true" }), json!({}), "0s"));
     assert_eq!(unnamed, []);
-    let mark = WindowMark { set: "900s".to_owned(), was: Some("0s".to_owned()) };
+    let mark = WindowMark { set: "900s".to_owned(), was: Some("0s".to_owned()), why: "the window of pool pool".to_owned() };
     let marked = json!({ WINDOW: serde_json::to_string(&mark).unwrap() });
     assert_eq!(windows(&with(named("pool"), json!({}), "0s")).0, [("gpu".to_owned(), mark.clone())]);
     let (set, back, faults) = windows(&with(named("pool"), marked.clone(), "900s"));
     assert!(set.is_empty() && back.is_empty() && faults.is_empty(), "{faults:?}");
     // Somebody's own value is what is given back later.
-    let theirs = WindowMark { set: "900s".to_owned(), was: Some("30s".to_owned()) };
+    let theirs = WindowMark { was: Some("30s".to_owned()), ..mark.clone() };
     assert_eq!(windows(&with(named("pool"), marked.clone(), "30s")).0, [("gpu".to_owned(), theirs)]);
     assert_eq!(windows(&with(json!({}), marked, "900s")).1, [("gpu".to_owned(), mark)]);
     let (.., faults) = windows(&with(named("poll"), json!({}), "0s"));
@@ -271,7 +332,8 @@ async fn what_is_written_is_given_back_whole() {
         let written = writer.limit(&before, &mark).await.unwrap().unwrap();
         assert_eq!(written.spec.limits.as_ref().unwrap()["cpu"], json!("16"));
         assert_eq!(LimitsMark::of(&written).unwrap(), Some(mark));
-        let window = WindowMark { set: "900s".into(), was: before.spec.disruption.consolidate_after.clone() };
+        let window =
+            WindowMark { set: "900s".into(), was: before.spec.disruption.consolidate_after.clone(), why: String::new() };
         let written = writer.set_window(&written, &window).await.unwrap().unwrap();
         assert_eq!(WindowMark::of(&written).unwrap(), Some(window));
         let protected = writer.protect(&read(&client, "node-0").await).await.unwrap().unwrap();

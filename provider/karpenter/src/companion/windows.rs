@@ -13,7 +13,7 @@ use super::marks::{Rewrites, WindowMark};
 use super::reach::{Made, Makes};
 use crate::objects::{NodePool, label};
 
-/// The window that is to be set on a `NodePool`, and the mark that says what was there; `None` where all is as it should be.
+/// The window that is to be set on a `NodePool`, and the mark that says what was there; `None` where none is wanted.
 ///
 /// # Errors
 /// Why it cannot be set, and the cure.
@@ -26,28 +26,32 @@ fn wanted(pool: &NodePool, makes: &Makes, inputs: &Inputs<'_>, rewrites: &mut Re
     // One window holds for all types: that of the most expensive.
     let length = match window.window {
         Window::Fixed => window.scale_down,
-        Window::EqualCost => window.window_of(dearest(makes, inputs.book), rules.waiting),
+        Window::EqualCost => {
+            let price = dearest(makes, inputs.book).ok_or("no table has a price on demand of what it makes")?;
+            window.window_of(price, rules.waiting)
+        }
     };
     let set = format!("{}s", length.as_secs());
     let stands = WindowMark::of(pool)?.filter(|mark| mark.stands(pool));
-    rewrites.note(stands.is_some(), "spec.disruption.consolidateAfter")?;
+    rewrites.note(stands.is_some(), "spec.disruption.consolidateAfter", inputs.now)?;
     let was = stands.as_ref().map_or_else(|| pool.spec.disruption.consolidate_after.clone(), |mark| mark.was.clone());
-    Ok(Some(WindowMark { set, was }).filter(|mark| stands.as_ref() != Some(mark)))
+    Ok(Some(WindowMark { set, was, why: format!("the window of pool {of}") }))
 }
 
-/// The highest price on demand of what a `NodePool` may make.
-fn dearest(makes: &Makes, book: &PriceBook) -> UsdPerHour {
+/// The highest price on demand of what a `NodePool` may make; `None` where none is known.
+fn dearest(makes: &Makes, book: &PriceBook) -> Option<UsdPerHour> {
     let prices = book.entries().filter_map(|(market, entry)| {
         let Market { place, capacity_type } = market;
         let is_made = *capacity_type == CapacityType::OnDemand
             && place.cloud == makes.cloud
+            && makes.regions.contains(&place.region)
             && makes.types.iter().any(|spec| spec.instance_type == place.instance_type);
         match entry {
             Entry::Price(quote) if is_made => Some(quote.price),
             Entry::Price(_) | Entry::NoSignal(_) => None,
         }
     });
-    prices.max().unwrap_or_default()
+    prices.max()
 }
 
 /// Which windows are to be set, and which given back.
@@ -66,19 +70,21 @@ pub(super) fn plan(
 ) -> Plan {
     let mut plan = Plan::default();
     for (name, pool) in inputs.facts.pools {
-        let fault = |why: String| (format!("NodePool {name}"), why);
-        if let Some(makes) = made.get(name).filter(|_| inputs.policy.karpenter.has(Lever::Windows)) {
-            let rewrites = rewrites.entry(name.clone()).or_default();
-            match makes.as_ref().map_err(String::clone).and_then(|makes| wanted(pool, makes, inputs, rewrites)) {
-                Ok(mark) => plan.set.extend(mark.map(|mark| (name.clone(), mark))),
-                Err(why) => faults.extend([fault(why)]),
-            }
-            continue;
+        let mark = WindowMark::of(pool);
+        let makes = made.get(name).filter(|_| inputs.policy.karpenter.has(Lever::Windows));
+        if makes.is_none() {
+            rewrites.remove(name);
         }
-        rewrites.remove(name);
-        match WindowMark::of(pool) {
-            Ok(mark) => plan.given_back.extend(mark.map(|mark| (name.clone(), mark))),
-            Err(why) => faults.extend([fault(why)]),
+        let rewrites = makes.map(|_| rewrites.entry(name.clone()).or_default());
+        let wanted = makes.zip(rewrites).map_or(Ok(None), |(makes, rewrites)| {
+            let made = makes.as_ref().map_err(String::clone)?;
+            wanted(pool, made, inputs, rewrites)
+        });
+        match (wanted, mark) {
+            (Ok(Some(wanted)), Ok(mark)) if mark.as_ref() == Some(&wanted) && wanted.stands(pool) => {}
+            (Ok(Some(wanted)), _) => plan.set.push((name.clone(), wanted)),
+            (Ok(None), Ok(mark)) => plan.given_back.extend(mark.map(|mark| (name.clone(), mark))),
+            (Err(why), _) | (Ok(None), Err(why)) => drop(faults.insert(format!("NodePool {name}"), why)),
         }
     }
     plan

@@ -157,17 +157,20 @@ async fn told<T>(kind: &str, name: &str, request: impl Future<Output = kube::Res
         Ok(Ok(object)) => Ok(Some(object)),
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(None),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 && kind != "Lease" => Ok(None),
-        Ok(Err(error)) => Err(format!("{kind} {name} cannot be written: {}", with_cure(&error))),
+        Ok(Err(error)) => Err(format!("{kind} {name} cannot be written: {}", with_cure(kind, &error))),
         Err(_) => Err(format!("{kind} {name} cannot be written: no answer within {} s", DEADLINE.as_secs())),
     }
 }
 
 /// What went wrong, and what to do where that is known.
-pub(crate) fn with_cure(error: &kube::Error) -> String {
+pub(crate) fn with_cure(kind: &str, error: &kube::Error) -> String {
     let words = in_words(error);
     match error {
         kube::Error::Api(status) if status.code == 403 => format!("{words}: apply manifests/karpenter/steering.yaml"),
-        kube::Error::Api(status) if status.code == 404 => {
+        kube::Error::Api(status) if status.code == 404 && kind == "NodeOverlay" => {
+            format!("{words}: this cluster has no NodeOverlays; install Karpenter 1.7 or later, or take prices out of steer")
+        }
+        kube::Error::Api(status) if status.code == 404 && ["NodePool", "NodeClaim"].contains(&kind) => {
             format!("{words}: this cluster has no NodePools of karpenter.sh/v1; install Karpenter 1.0 or later")
         }
         _ => words,

@@ -11,7 +11,7 @@ use crate::policy::rules::karpenter::Lever;
 pub struct RawKarpenter {
     /// Whether GPU nodes of the cluster that Karpenter or anybody else bought count against `quotas`
     /// and `commitments`, next to Stoker's own. Leave them out of the quotas' `used` then. Default:
-    /// `false`, and `true` where `steer` has `limits` or `prices`.
+    /// `false`, and `true` where `steer` has `limits` or `prices` and `dryRun` is not set.
     #[serde(default)]
     pub count_nodes: bool,
     /// What Stoker steers, in `NodePools` with the label `stoker.dev/steered: "true"`: `limits`
@@ -22,7 +22,8 @@ pub struct RawKarpenter {
     /// `manifests/karpenter/steering.yaml`. Default: nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steer: Vec<Lever>,
-    /// Whether Stoker only shows what it would write, by `stoker karpenter diff`. Default: `false`.
+    /// Whether Stoker only shows what it would write, by `stoker karpenter diff`, and gives back what
+    /// it wrote before. Default: `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
 }

@@ -1,0 +1,100 @@
+//! What would be written now, for people.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client};
+use stoker_core::base::ids::NodeName;
+use stoker_core::market::price::PriceBook;
+use stoker_core::policy::Policy;
+use stoker_core::policy::rules::karpenter::Lever;
+use tokio::time::Instant;
+
+use super::prices::Overlay;
+use super::protect::Change;
+use super::tables::{self, Tables};
+use super::write::with_cure;
+use super::{Inputs, State, Used, marks};
+use crate::claim::INSTANCE_TYPE;
+use crate::objects::NODE_POOL;
+
+/// What would be written now, a line each, and what stands in the way.
+///
+/// # Errors
+/// What cannot be read, and the cure.
+pub async fn diff(
+    client: &Client,
+    (policy, book): (&Policy, &PriceBook),
+    used: &Used,
+    occupied: &BTreeSet<NodeName>,
+) -> Result<Vec<String>, String> {
+    let mut tables = Tables::default();
+    listed(client, &ListParams::default(), &mut tables.pools).await?;
+    listed(client, &ListParams::default(), &mut tables.claims).await?;
+    listed(client, &ListParams::default().labels(NODE_POOL), &mut tables.nodes).await?;
+    if policy.karpenter.has(Lever::Prices) {
+        listed(client, &ListParams::default(), &mut tables.overlays).await?;
+    }
+    let facts = tables.facts().ok_or("nothing was listed")?;
+    let now = Instant::now();
+    let look = |used: &Used| {
+        State::default().look(&Inputs {
+            facts,
+            policy,
+            book,
+            used: Some(used),
+            occupied: Some(occupied),
+            now,
+            wall: Timestamp::now(),
+        })
+    };
+    // As if the decisions counted whatever is promised.
+    let promised = look(used).promised.unwrap_or_default();
+    let look = look(&Used { promised, ..used.clone() });
+    let mut lines = Vec::new();
+    for (name, mark) in &look.limits {
+        let now = facts.pools.get(name).and_then(|pool| pool.spec.limits.clone()).unwrap_or_default();
+        for (resource, set) in &mark.set {
+            let is = now
+                .get(resource)
+                .map_or_else(|| "none".to_owned(), |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+            if is != set.to_string() {
+                lines.push(format!("NodePool {name}: spec.limits.{resource} {is} -> {set}, {}", mark.why));
+            }
+        }
+    }
+    lines.extend(look.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.limits given back")));
+    lines.extend(look.windows.set.iter().map(|(name, mark)| {
+        let was = mark.was.as_deref().unwrap_or("none");
+        format!("NodePool {name}: spec.disruption.consolidateAfter {was} -> {}, {}", mark.set, mark.why)
+    }));
+    lines.extend(
+        look.windows.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.disruption.consolidateAfter given back")),
+    );
+    lines.extend(look.overlays.iter().map(|(name, Overlay { spec, why })| {
+        let price = spec.price.as_deref().or(spec.price_adjustment.as_deref()).unwrap_or_default();
+        let types = spec.requirements.iter().find(|one| one.key == INSTANCE_TYPE).and_then(|one| one.values.as_deref());
+        format!("NodeOverlay {name}: {price} for {}, {why}", types.unwrap_or_default().join(", "))
+    }));
+    lines.extend(look.unpriced.iter().map(|name| format!("NodeOverlay {name}: taken back")));
+    lines.extend(look.nodes.iter().map(|(name, change)| match change {
+        Change::Protect => format!("Node {name}: {} true, GPU pods hold it", marks::DO_NOT_DISRUPT),
+        Change::Release(_) => format!("Node {name}: {} given back", marks::DO_NOT_DISRUPT),
+    }));
+    lines.extend(look.faults.iter().map(|(object, why)| format!("{object}: not steered, {why}")));
+    Ok(lines)
+}
+
+/// Lists all objects of a kind.
+async fn listed<K>(client: &Client, params: &ListParams, table: &mut tables::Table<K>) -> Result<(), String>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let all = Api::<K>::all(client.clone()).list(params).await.map_err(|error| with_cure(K::kind(&()).as_ref(), &error))?;
+    table.take(Event::Init);
+    all.items.into_iter().for_each(|object| table.take(Event::InitApply(object)));
+    table.take(Event::InitDone);
+    Ok(())
+}

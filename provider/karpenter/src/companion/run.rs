@@ -1,0 +1,313 @@
+//! The companion at work: it watches, looks, and writes.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use kube::Client;
+use kube::runtime::watcher::Event;
+use stoker_core::policy::Policy;
+use stoker_core::policy::rules::karpenter::{BesideKarpenter, Lever};
+use stoker_service::kube::act::{About, KubeAct, Severity};
+use stoker_service::kube::feed::{WatchHealth, WatchedKind, config, follow};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::marks::FIELD_MANAGER;
+use super::protect::Change;
+use super::tables::Tables;
+use super::write::Writer;
+use super::{Companion, Inputs, Look, State, Used, prices};
+use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool};
+
+/// How often it is looked what is to be written.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Limits are written in one go, and not sooner again: each write has Karpenter look at all of its nodes anew.
+const BURST_EVERY: Duration = Duration::from_secs(30);
+
+/// How often the Lease is renewed.
+const BEAT_EVERY: Duration = Duration::from_secs(10);
+
+/// Most Nodes written in one look: a fleet is protected in a minute, and the API server does not notice.
+const MOST_NODES: usize = 100;
+
+/// Most Nodes of one look whose change may fail.
+const MOST_FAILED: usize = 5;
+
+/// How long prices of commitments stand while it is not known what is used.
+const BLIND_FOR: Duration = Duration::from_mins(1);
+
+/// Nothing is written where the Lease could not be renewed for so long.
+const UNATTENDED_AFTER: Duration = Duration::from_mins(1);
+
+impl Companion {
+    /// Steers for ever, from when the policy first asks.
+    pub async fn run(self) {
+        while !(self.view)().catalogue.policy.karpenter.steers() {
+            sleep(LOOK_EVERY).await;
+        }
+        let health =
+            [WatchedKind::NodePools, WatchedKind::NodeClaims, WatchedKind::Nodes].map(|kind| Arc::new(WatchHealth::new(kind)));
+        let [of_pools, of_claims, of_nodes] = health.clone();
+        let of_overlays = Arc::new(WatchHealth::new(WatchedKind::NodeOverlays));
+        let mut overlays = pin!(follow::<NodeOverlay>(&self.client, config(), Arc::clone(&of_overlays)));
+        let mut pools = pin!(follow::<NodePool>(&self.client, config(), of_pools));
+        let mut claims = pin!(follow::<NodeClaim>(&self.client, config(), of_claims));
+        let mut nodes = pin!(follow::<Node>(&self.client, config().labels(NODE_POOL), of_nodes));
+        let mut running = Running::new(&self.client);
+        let mut tick = interval(LOOK_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                Some(event) = pools.next() => running.tables.pools.take(event),
+                Some(event) = claims.next() => running.tables.claims.take(event),
+                Some(event) = nodes.next() => running.tables.nodes.take(event),
+                Some(event) = overlays.next() => running.tables.overlays.take(event),
+                _ = tick.tick() => {
+                    let mut faults = running.turn(&self, &health).await;
+                    // Not every Karpenter has them.
+                    let prices = (self.view)().catalogue.policy.karpenter.has(Lever::Prices);
+                    if let Some(broken) = of_overlays.broken().filter(|_| prices) {
+                        let cure = "apply manifests/karpenter/steering.yaml; it needs Karpenter 1.7 or later";
+                        faults.insert("the watch of NodeOverlays".to_owned(), format!("{broken}: {cure}"));
+                    }
+                    self.metrics.not_steered(faults.len());
+                    running.tell(&self.act, faults).await;
+                }
+            }
+        }
+    }
+}
+
+/// A companion at work.
+struct Running {
+    tables: Tables,
+    state: State,
+    writer: Writer,
+    holder: String,
+    /// When limits were last written.
+    burst: Option<Instant>,
+    /// When prices were.
+    priced: Option<Instant>,
+    beat: Option<Instant>,
+    /// Since when it is not known what is used, or what Karpenter has.
+    blind: Option<Instant>,
+    /// Why prices could not be written, until they are written again.
+    unpriced: BTreeMap<String, String>,
+    /// Why limits could not be written, until they are written again.
+    refused: BTreeMap<String, String>,
+    /// What was wrong at the last look.
+    told: BTreeMap<String, String>,
+}
+
+impl Running {
+    fn new(client: &Client) -> Self {
+        let holder = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| FIELD_MANAGER.to_owned());
+        Self {
+            tables: Tables::default(),
+            state: State::default(),
+            writer: Writer::new(client),
+            holder,
+            burst: None,
+            priced: None,
+            beat: None,
+            blind: None,
+            unpriced: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Looks, tells the decisions, and writes; what is wrong, by object.
+    async fn turn(&mut self, companion: &Companion, health: &[Arc<WatchHealth>]) -> BTreeMap<String, String> {
+        let view = (companion.view)();
+        let (policy, now) = (&view.catalogue.policy, Instant::now());
+        let mut faults = BTreeMap::new();
+        for broken in health.iter().filter_map(|health| health.broken()) {
+            let why =
+                format!("{broken}: apply manifests/karpenter/steering.yaml; it needs Karpenter 1.0 or later (karpenter.sh/v1)");
+            faults.insert(format!("the watch of {}", broken.watched), why);
+        }
+        let writes = !policy.karpenter.dry_run && policy.karpenter.steers();
+        let is_blind = !faults.is_empty() || view.ready.is_err();
+        self.blind = if is_blind { self.blind.or(Some(now)) } else { None };
+        let long_blind = self.blind.is_some_and(|since| now.duration_since(since) >= BLIND_FOR);
+        if writes && !long_blind && self.beat.is_none_or(|at| now.duration_since(at) >= BEAT_EVERY) {
+            match self.writer.beat(&self.holder, Timestamp::now()).await {
+                Ok(()) => self.beat = Some(now),
+                Err(why) => drop(faults.insert("Lease".to_owned(), why)),
+            }
+        }
+        if !policy.karpenter.promises() {
+            companion.promised.send_if_modified(|known| known.take().is_some());
+        }
+        // What was known last stands, and nothing is changed in the dark; but a price that may have no room any more is worse than none.
+        if long_blind {
+            let covered: Vec<String> = self.tables.facts().into_iter().flat_map(prices::covered).map(str::to_owned).collect();
+            self.remove(&covered).await;
+            faults.extend(self.unpriced.clone());
+        }
+        let Some(facts) = self.tables.facts() else { return faults };
+        if health.iter().any(|health| health.broken().is_some()) {
+            return faults;
+        }
+        let occupied = companion.feed.occupied().borrow().clone().filter(|_| companion.feed.healthy());
+        let used = Used::of(&view.memory, &view.catalogue, view.wall);
+        let (book, used, occupied) = (companion.book.as_ref(), used.as_ref(), occupied.as_deref());
+        // In a dry run nothing is wanted, so what was written before is given back.
+        let nothing =
+            policy.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..policy.as_ref().clone() });
+        let policy = nothing.as_ref().unwrap_or(policy);
+        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, now, wall: view.wall.0 });
+        faults.append(&mut look.faults);
+        if let Some(promised) = look.promised.take().filter(|_| policy.karpenter.promises()) {
+            companion.promised.send_if_modified(|known| {
+                let changed = known.as_ref() != Some(&promised);
+                *known = Some(promised);
+                changed
+            });
+        }
+        // What nobody looks after is cleaned up by others: nothing new is written then.
+        let is_attended = self.beat.is_some_and(|at| now.duration_since(at) < UNATTENDED_AFTER);
+        if writes && !is_attended {
+            return faults;
+        }
+        // Before the first decision nobody knows what Stoker's own nodes are.
+        if view.ready.is_ok() {
+            self.write_pools(&look, now).await;
+            faults.extend(self.refused.clone());
+            self.write_prices(&look, now).await;
+            faults.extend(self.unpriced.clone());
+        }
+        self.write_nodes(&look, &mut faults).await;
+        faults
+    }
+
+    async fn write_pools(&mut self, look: &Look, now: Instant) {
+        let due = self.burst.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
+        let windows = &look.windows;
+        let none = [look.limits.is_empty(), look.given_back.is_empty(), windows.set.is_empty(), windows.given_back.is_empty()]
+            .iter()
+            .all(|none| *none);
+        if due || none {
+            self.refused.clear();
+        }
+        if !due || none {
+            return;
+        }
+        self.burst = Some(now);
+        for (name, mark) in &look.limits {
+            let Some(pool) = self.pool(name) else { continue };
+            let written = self.writer.limit(pool, mark).await;
+            self.state.rewrites.entry(name.clone()).or_default().wrote(matches!(written, Ok(Some(_))));
+            self.wrote(name, written, &format!("set spec.limits {:?}, {}", mark.set, mark.why));
+        }
+        for (name, mark) in &look.given_back {
+            let Some(pool) = self.pool(name) else { continue };
+            let written = self.writer.give_back(pool, mark).await;
+            self.wrote(name, written, "gave spec.limits back");
+        }
+        for (name, mark) in &windows.set {
+            let Some(pool) = self.pool(name) else { continue };
+            let written = self.writer.set_window(pool, mark).await;
+            self.state.window_rewrites.entry(name.clone()).or_default().wrote(matches!(written, Ok(Some(_))));
+            self.wrote(name, written, &format!("set consolidateAfter {}, {}", mark.set, mark.why));
+        }
+        for (name, mark) in &windows.given_back {
+            let Some(pool) = self.pool(name) else { continue };
+            let written = self.writer.give_window_back(pool, mark).await;
+            self.wrote(name, written, "gave consolidateAfter back");
+        }
+    }
+
+    fn pool(&self, name: &str) -> Option<&NodePool> {
+        self.tables.facts()?.pools.get(name)
+    }
+
+    /// Takes note of a `NodePool` as it was written.
+    fn wrote(&mut self, name: &str, written: Result<Option<NodePool>, String>, what: &str) {
+        match written {
+            Ok(Some(written)) => {
+                tracing::info!(node_pool = name, "{what}");
+                self.tables.pools.take(Event::Apply(written));
+            }
+            Ok(None) => {}
+            Err(why) => drop(self.refused.insert(format!("NodePool {name}"), why)),
+        }
+    }
+
+    /// Takes back at once the prices of commitments that have no more room; all others change in one go.
+    async fn write_prices(&mut self, look: &Look, now: Instant) {
+        let (covered, others): (Vec<_>, Vec<_>) = look.unpriced.iter().cloned().partition(|name| prices::is_covered(name));
+        let due = self.priced.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
+        if due || look.unpriced.is_empty() && look.overlays.is_empty() {
+            self.unpriced.clear();
+        }
+        self.remove(&covered).await;
+        if !due || others.is_empty() && look.overlays.is_empty() {
+            return;
+        }
+        self.priced = Some(now);
+        for (name, overlay) in &look.overlays {
+            match self.writer.set_overlay(name, overlay).await {
+                Ok(Some(written)) => {
+                    tracing::info!(overlay = name, why = overlay.why, "set a price");
+                    self.tables.overlays.take(Event::Apply(written));
+                }
+                Ok(None) => {}
+                Err(why) => drop(self.unpriced.insert(format!("NodeOverlay {name}"), why)),
+            }
+        }
+        // A surcharge on spot goes when the one in its place is there.
+        self.remove(&others).await;
+    }
+
+    async fn remove(&mut self, overlays: &[String]) {
+        for name in overlays {
+            let Some(overlay) = self.tables.facts().and_then(|facts| facts.overlays?.get(name)) else { continue };
+            match self.writer.remove_overlay(overlay).await {
+                Ok(()) => tracing::info!(overlay = name, "took a price back"),
+                Err(why) => drop(self.unpriced.insert(format!("NodeOverlay {name}"), why)),
+            }
+        }
+    }
+
+    async fn write_nodes(&mut self, look: &Look, faults: &mut BTreeMap<String, String>) {
+        let mut failed = 0;
+        for (name, change) in look.nodes.iter().take(MOST_NODES) {
+            // Where a right is missing all would fail alike.
+            if failed >= MOST_FAILED {
+                return;
+            }
+            let Some(node) = self.tables.facts().and_then(|facts| facts.nodes.get(name)) else { continue };
+            let written = match change {
+                Change::Protect => self.writer.protect(node).await,
+                Change::Release(guard) => self.writer.release(node, *guard).await,
+            };
+            match written {
+                Ok(Some(written)) => self.tables.nodes.take(Event::Apply(written)),
+                Ok(None) => {}
+                Err(why) => {
+                    faults.insert(format!("Node {name}"), why);
+                    failed += 1;
+                }
+            }
+        }
+    }
+
+    /// Says once what is wrong, in the log and in an Event.
+    async fn tell(&mut self, act: &KubeAct, faults: BTreeMap<String, String>) {
+        for (object, why) in faults.iter().filter(|(object, why)| self.told.get(*object) != Some(*why)) {
+            tracing::warn!(object, "Karpenter is not steered as it should be: {why}");
+            let about = object.strip_prefix("NodePool ").map_or(About::Stoker, About::NodePool);
+            act.event(about, Severity::Warning, "SteeringFailed", &format!("{object}: {why}")).await;
+        }
+        for object in self.told.keys().filter(|object| !faults.contains_key(*object)) {
+            tracing::info!(object, "Karpenter is steered again");
+        }
+        self.told = faults;
+    }
+}
