@@ -462,6 +462,16 @@ fn stoker_itself(thresholds: &Thresholds) -> Vec<Rule> {
              FILE shows them before you apply a file.",
         ),
         alert(
+            "StokerSteeringFailed",
+            Severity::Warning,
+            "max(stoker_steering_faults) > 0",
+            SignedDuration::from_mins(10),
+            "{{ $value }} objects of Karpenter's are not steered as the policy says",
+            "Karpenter goes on by what was written last, or by its own. Events SteeringFailed (kubectl get events -A) and the log name each \
+             object, why, and what to do: a right that is missing, a NodePool that somebody else rewrites (GitOps), one whose types no price \
+             table has.",
+        ),
+        alert(
             "StokerDiskLow",
             Severity::Warning,
             "min(stoker_state_disk_free_bytes / stoker_state_disk_size_bytes) < 0.1",

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
@@ -39,17 +38,8 @@ pub async fn diff(
     }
     let facts = tables.facts().ok_or("nothing was listed")?;
     let now = Instant::now();
-    let look = |used: &Used| {
-        State::default().look(&Inputs {
-            facts,
-            policy,
-            book,
-            used: Some(used),
-            occupied: Some(occupied),
-            now,
-            wall: Timestamp::now(),
-        })
-    };
+    let look =
+        |used: &Used| State::default().look(&Inputs { facts, policy, book, used: Some(used), occupied: Some(occupied), now });
     // As if the decisions counted whatever is promised.
     let promised = look(used).promised.unwrap_or_default();
     let look = look(&Used { promised, ..used.clone() });

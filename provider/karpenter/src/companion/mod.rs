@@ -29,10 +29,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::Client;
 use stoker_core::base::engine_clock::Wall;
-use stoker_core::base::ids::NodeName;
+use stoker_core::base::ids::{InstanceType, NodeName};
 use stoker_core::base::kinds::QuotaUnit;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
@@ -95,7 +94,6 @@ struct Inputs<'a> {
     /// The Nodes that GPU pods hold; `None` where that is not known now.
     occupied: Option<&'a BTreeSet<NodeName>>,
     now: Instant,
-    wall: Timestamp,
 }
 
 /// What is used of the quotas and commitments, as the decisions count it.
@@ -109,6 +107,8 @@ pub struct Used {
     committed: Committed,
     /// How Stoker's own spot nodes fared.
     spot: SpotHistories,
+    /// How many nodes of each type others have.
+    others: BTreeMap<InstanceType, u32>,
 }
 
 /// How Stoker's own spot nodes fared, by place.
@@ -121,7 +121,12 @@ impl Used {
         let usage = Usage::count(memory, catalogue, wall);
         let held = usage.quotas.iter().zip(&catalogue.policy.quotas);
         let held = held.map(|(held, quota)| held.units.saturating_sub(foreign.promised_of(quota))).collect();
-        Some(Self { held, promised: foreign.promised.clone(), committed: usage.committed, spot: memory.spot.clone() })
+        let mut others: BTreeMap<InstanceType, u32> = BTreeMap::new();
+        for (spec, nodes) in foreign.nodes.iter().filter_map(|(kind, nodes)| Some((kind.spec.as_ref()?, nodes))) {
+            *others.entry(spec.instance_type.clone()).or_default() += nodes;
+        }
+        let (promised, spot) = (foreign.promised.clone(), memory.spot.clone());
+        Some(Self { held, promised, committed: usage.committed, spot, others })
     }
 }
 

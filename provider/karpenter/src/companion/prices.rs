@@ -249,7 +249,8 @@ fn on_demand(
     for (pool, makes) in priced.iter().filter(|(_, makes)| makes.capacity_types.contains(&CapacityType::OnDemand)) {
         for spec in &makes.types {
             let name = overlay_name(&format!("{COVERED}{}", spec.instance_type));
-            let on_their_way = inputs.facts.on_their_way(&pools, spec.instance_type.as_str(), inputs.wall);
+            let counted = used.others.get(&spec.instance_type).copied().unwrap_or(0);
+            let on_their_way = inputs.facts.on_their_way(&pools, spec.instance_type.as_str(), counted);
             let room = if ours.contains_key(name.as_str()) { ROOM } else { ROOM + 1 };
             let marginal = |(place, price): &(Place, UsdPerHour)| {
                 let kind = ForeignKind {

@@ -161,7 +161,7 @@ impl Running {
         let nothing =
             policy.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..policy.as_ref().clone() });
         let policy = nothing.as_ref().unwrap_or(policy);
-        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, now, wall: view.wall.0 });
+        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, now });
         faults.append(&mut look.faults);
         if let Some(promised) = look.promised.take().filter(|_| policy.karpenter.promises()) {
             companion.promised.send_if_modified(|known| {

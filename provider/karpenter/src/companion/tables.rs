@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use kube::runtime::watcher::Event;
 use stoker_core::base::ids::Region;
+use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::market::labels::CAPACITY_TYPE_LABEL;
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::sharing::GPU_RESOURCE;
@@ -17,9 +17,6 @@ use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, amount, 
 
 /// The taint of a Node that Karpenter is about to end.
 const DISRUPTED: &str = "karpenter.sh/disrupted";
-
-/// How soon the decisions count a new claim.
-const COUNTED_WITHIN: SignedDuration = SignedDuration::from_secs(15);
 
 /// The objects of one kind, by name.
 #[derive(Debug)]
@@ -107,23 +104,28 @@ impl Facts<'_> {
         u32::try_from(self.claims.values().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
-    /// How many claims of such `NodePools` may be for an on-demand node of a type, and are not launched yet or were made so lately that the
-    /// decisions may not count them.
-    pub(crate) fn on_their_way(&self, pools: &BTreeSet<&str>, instance_type: &str, wall: Timestamp) -> u32 {
+    /// How many on-demand nodes of a type may be on their way to such `NodePools`: claims that are not launched yet, and those that are
+    /// and that the decisions do not count yet, who know of `counted`.
+    pub(crate) fn on_their_way(&self, pools: &BTreeSet<&str>, instance_type: &str, counted: u32) -> u32 {
         let asked = [(INSTANCE_TYPE, instance_type), (CAPACITY_TYPE_LABEL, CapacityType::OnDemand.as_str())];
         let allows = |claim: &NodeClaim, (key, value): (&str, &str)| {
             let label = [(key.to_owned(), value.to_owned())].into();
             claim.spec.requirements.iter().filter(|one| one.key == key).all(|one| one.holds(&label))
         };
-        let is_new = |claim: &NodeClaim| {
-            claim.meta.creation_timestamp.as_ref().is_some_and(|made| wall.duration_since(made.0) < COUNTED_WITHIN)
-        };
-        let comes = |claim: &&NodeClaim| {
+        let waits = |claim: &&NodeClaim| {
             label(&claim.meta, NODE_POOL).is_some_and(|pool| pools.contains(pool))
-                && (!is_launched(claim) || is_new(claim))
+                && !is_launched(claim)
                 && asked.into_iter().all(|one| allows(claim, one))
         };
-        u32::try_from(self.claims.values().filter(comes).count()).unwrap_or(u32::MAX)
+        let is_there = |claim: &&NodeClaim| {
+            is_launched(claim)
+                && label(&claim.meta, INSTANCE_TYPE) == Some(instance_type)
+                && label(&claim.meta, CLUSTER_LABEL).is_none()
+        };
+        let count = |claims: usize| u32::try_from(claims).unwrap_or(u32::MAX);
+        let waiting = count(self.claims.values().filter(waits).count());
+        let launched = count(self.claims.values().filter(is_there).count());
+        waiting.saturating_add(launched.saturating_sub(counted))
     }
 
     /// What the nodes of such `NodePools` have, as Karpenter counts them: those of claims of whoever, without those that go. What is not
@@ -158,7 +160,6 @@ impl Facts<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use stoker_core::catalogue::template::CLUSTER_LABEL;
 
     use super::*;
     use crate::companion::tests::claim;

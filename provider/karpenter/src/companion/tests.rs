@@ -1,5 +1,6 @@
 //! Looks over Karpenter's objects, and whole companions against a fake API server.
 
+use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -116,15 +117,7 @@ fn look(state: &mut State, tables: &Tables, promised: Option<&Promises>, now: In
     let (policy, book, occupied) = (policy(), book(), [NodeName::new("node-0").unwrap()].into());
     let facts = tables.facts().unwrap();
     let used = promised.map(|promised| Used { held: vec![16, 0], promised: promised.clone(), ..Used::default() });
-    state.look(&Inputs {
-        facts,
-        policy: &policy,
-        book: &book,
-        used: used.as_ref(),
-        occupied: Some(&occupied),
-        now,
-        wall: Timestamp::UNIX_EPOCH,
-    })
+    state.look(&Inputs { facts, policy: &policy, book: &book, used: used.as_ref(), occupied: Some(&occupied), now })
 }
 
 /// A pool as it is once a mark was written to it.

@@ -125,8 +125,7 @@ fn look(state: &mut State, tables: &Tables, running: u32, now: Instant) -> Look 
     let wall = Wall("2026-11-20T12:00:00Z".parse().unwrap());
     let (used, occupied) = (Used::of(&memory, &catalogue, wall), BTreeSet::<NodeName>::new());
     let facts = tables.facts().unwrap();
-    let inputs =
-        Inputs { facts, policy: &policy, book: &book, used: used.as_ref(), occupied: Some(&occupied), now, wall: wall.0 };
+    let inputs = Inputs { facts, policy: &policy, book: &book, used: used.as_ref(), occupied: Some(&occupied), now };
     state.look(&inputs)
 }
 
@@ -165,17 +164,19 @@ fn a_price_stands_while_the_commitment_has_room_for_two_more_and_those_on_their_
     claim["status"] = json!({});
     standing.claims.take(Event::Apply(serde_json::from_value(claim).unwrap()));
     assert_eq!(look(&mut state, &standing, 8, now).unpriced, ["stoker-od-g6.xlarge"]);
-    // So does one that was launched so lately that the decisions may not count it; one of spot alone does not.
-    let lately = |mut claim: Value| {
-        claim["metadata"]["creationTimestamp"] = json!("2026-11-20T11:59:50Z");
+    // So does one that is launched and that the decisions do not count yet. One that they count does not, nor one of spot.
+    let with = |mut claim: Value| {
         claim["metadata"]["labels"][NODE_POOL] = json!("theirs");
         tables_with(&pools, &[shown(name, overlay, &ready())], claim)
     };
-    let launched = world::claim(0, "g6.xlarge", "4", "1");
-    assert_eq!(look(&mut state, &lately(launched.clone()), 8, now).unpriced, ["stoker-od-g6.xlarge"]);
-    let mut spot = launched;
+    let launched = with(world::claim(0, "g6.xlarge", "4", "1"));
+    assert_eq!(look(&mut state, &launched, 0, now).unpriced, [] as [&str; 0]);
+    assert_eq!(launched.facts().unwrap().on_their_way(&["theirs"].into(), "g6.xlarge", 0), 1);
+    assert_eq!(launched.facts().unwrap().on_their_way(&["theirs"].into(), "g6.xlarge", 1), 0);
+    let mut spot = world::claim(0, "g6.xlarge", "4", "1");
     spot["spec"] = json!({ "requirements": [{ "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"] }] });
-    assert!(look(&mut state, &lately(spot), 8, now).unpriced.is_empty());
+    spot["status"] = json!({});
+    assert!(look(&mut state, &with(spot), 8, now).unpriced.is_empty());
     // What was taken back stays away for a while.
     assert!(look(&mut state, &empty, 0, now + DWELL / 2).overlays.is_empty());
     assert_eq!(look(&mut state, &empty, 0, now + DWELL).overlays.len(), 1);
