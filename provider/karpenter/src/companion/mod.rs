@@ -1,7 +1,7 @@
 //! The companion: steers a Karpenter that runs next to Stoker, by the fields that do not make its nodes drift.
 //!
 //! - `tables`: Karpenter's objects, and what they have.
-//! - `reach`: what a `NodePool` may make.
+//! - `reach`, `market`: what a `NodePool` may make, and for what price that is sold.
 //! - `limits`, `prices`, `protect`, `windows`: what is to be written. Pure.
 //! - `marks`: what was written, and what was there before.
 //! - `write`: the only writer.
@@ -14,6 +14,7 @@
 mod clean;
 mod diff;
 mod limits;
+mod market;
 mod marks;
 mod prices;
 mod protect;
@@ -25,6 +26,7 @@ mod tests;
 mod windows;
 mod write;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +42,8 @@ use stoker_core::limits::commitment::Committed;
 use stoker_core::limits::usage::Usage;
 use stoker_core::market::offer::Place;
 use stoker_core::market::price::PriceBook;
-use stoker_core::policy::Policy;
-use stoker_core::policy::rules::karpenter::Lever;
+use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL};
+use stoker_core::policy::{self, Policy};
 use stoker_core::state::memory::Memory;
 use stoker_core::state::spot_history::SpotHistory;
 use stoker_service::kube::act::KubeAct;
@@ -53,11 +55,12 @@ use tokio::time::Instant;
 
 use crate::objects::{Amounts, NODE_POOL, Node, NodePool, amount, label};
 use limits::{Pool, Units};
+use market::Market;
 use marks::{Guard, LimitsMark, Rewrites, is_steered};
 use prices::{Overlay, Prices};
 use protect::{Change, Free, Seen};
 use reach::{Made, Makes, Reach, resource};
-use tables::Facts;
+use tables::{Facts, Has};
 
 pub use clean::{Cleaned, clean, unattended_for};
 pub use diff::diff;
@@ -94,6 +97,14 @@ struct Inputs<'a> {
     /// The Nodes that GPU pods hold; `None` where that is not known now.
     occupied: Option<&'a BTreeSet<NodeName>>,
     now: Instant,
+}
+
+impl<'a> Inputs<'a> {
+    /// The pool of the policy whose rules hold for a `NodePool`: its name as the label says it, and the pool, if there is one.
+    fn rules_of(&self, pool: &'a NodePool) -> Option<(&'a str, Option<&'a policy::Pool>)> {
+        let name = label(&pool.meta, RULES_LABEL)?;
+        Some((name, self.policy.pools.iter().find(|pool| pool.name.as_str() == name)))
+    }
 }
 
 /// What is used of the quotas and commitments, as the decisions count it.
@@ -159,6 +170,8 @@ struct State {
     rewrites: BTreeMap<String, Rewrites>,
     window_rewrites: BTreeMap<String, Rewrites>,
     makes: reach::Known,
+    /// What the tables say, from when it is first asked for: they do not change.
+    market: OnceCell<Market>,
     prices: Prices,
     free: Free,
 }
@@ -173,8 +186,9 @@ impl State {
             rewrites.retain(|name, known| inputs.facts.pools.contains_key(name) && known.is_of(uid(name)));
         }
         self.limits(inputs, &made, &mut look);
-        self.prices.plan(inputs, &made, &mut look);
-        look.windows = windows::plan(inputs, &made, &mut self.window_rewrites, &mut look.faults);
+        let market = self.market.get_or_init(|| Market::of(inputs.book));
+        self.prices.plan(inputs, &made, market, &mut look);
+        look.windows = windows::plan(inputs, (&made, market), &mut self.window_rewrites, &mut look.faults);
         self.guards(inputs, &mut look);
         look
     }
@@ -236,10 +250,10 @@ impl State {
     fn pool(
         &mut self,
         (name, pool): (&str, &NodePool),
-        of: Option<(&Result<Arc<Makes>, String>, &Units)>,
+        of: Option<(&Result<Arc<Makes>, String>, &Has)>,
         inputs: &Inputs<'_>,
     ) -> Result<Option<Pool>, String> {
-        let Some((makes, used)) = of.filter(|_| inputs.policy.karpenter.has(Lever::Limits)) else {
+        let Some((makes, has)) = of.filter(|_| inputs.policy.karpenter.has(Lever::Limits)) else {
             self.rewrites.remove(name);
             return Ok(None);
         };
@@ -249,12 +263,11 @@ impl State {
         let reach = Reach::of(makes.as_ref().map_err(String::clone)?, inputs.policy)?;
         let was = before(mark.as_ref(), limits);
         let stands = stands.map(|mark| mark.set.clone()).unwrap_or_default();
-        let mut read = Pool { name: name.to_owned(), reach, used: used.clone(), stands, was, lately: Units::new() };
+        let mut read = Pool { name: name.to_owned(), reach, used: has.used.clone(), stands, was, lately: Units::new() };
         let lately = self.lately.entry(name.to_owned()).or_default();
         lately.retain(|(at, _)| inputs.now.duration_since(*at) <= KEPT_FOR);
-        let waiting = u64::from(inputs.facts.unlaunched(name));
         for unit in [QuotaUnit::Vcpus, QuotaUnit::Gpus] {
-            read.lately.insert(resource(unit), waiting * read.reach.largest(unit));
+            read.lately.insert(resource(unit), has.unlaunched * read.reach.largest(unit));
         }
         for (resource, units) in lately.iter().flat_map(|(_, units)| units.clone()).chain(read.standing()) {
             let known = read.lately.entry(resource).or_default();

@@ -3,31 +3,30 @@
 //! An overlay has no quantity: its price holds for the first node and for the thousandth. So that of a commitment stands only while there
 //! is room for more nodes than are on their way, and is taken back at once when there is not.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use stoker_core::base::ids::{Cloud, InstanceType, Region};
+use stoker_core::base::ids::InstanceType;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::facts::foreign::ForeignKind;
 use stoker_core::market::hazard::Prior;
 use stoker_core::market::interruption::{notice, usable};
 use stoker_core::market::labels::CAPACITY_TYPE_LABEL;
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Place};
-use stoker_core::market::price::{Entry, PriceBook};
 use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL};
 use stoker_core::policy::rules::spot::SpotRules;
 use stoker_core::state::spot_history::Risk;
 use stoker_service::kube::Expression;
 use tokio::time::Instant;
 
+use super::market::Market;
 use super::marks::{FIELD_MANAGER, OWNER, is_ours};
 use super::reach::{Made, Makes};
 use super::tables::Facts;
 use super::{Inputs, Look, Used};
 use crate::claim::INSTANCE_TYPE;
-use crate::objects::{NODE_POOL, NodeOverlay, NodeOverlaySpec, label};
+use crate::objects::{NODE_POOL, NodeOverlay, NodeOverlaySpec};
 
 /// The weights of Stoker's overlays, each its own: of two that meet with one weight Karpenter drops one everywhere.
 const WEIGHTS: RangeInclusive<u32> = 4000..=4999;
@@ -55,8 +54,6 @@ pub(crate) struct Prices {
     unseen: BTreeMap<String, Instant>,
     /// When one was taken back.
     withdrawn: BTreeMap<String, Instant>,
-    /// What the tables say, from when it is first asked for: they do not change.
-    market: OnceCell<Market>,
 }
 
 /// An overlay that is to be there.
@@ -94,48 +91,15 @@ impl Priced {
     }
 }
 
-/// What the tables say of a type in a region.
-#[derive(Debug, Default)]
-struct Sold {
-    on_demand: Vec<(Place, UsdPerHour)>,
-    spot: Vec<Place>,
-}
-
-/// What is sold, by region and type.
-#[derive(Debug, Default)]
-struct Market(HashMap<(Cloud, Region, InstanceType), Sold>);
-
-impl Market {
-    fn of(book: &PriceBook) -> Self {
-        let mut sold: HashMap<_, Sold> = HashMap::new();
-        for (market, entry) in book.entries() {
-            let Place { cloud, region, instance_type, .. } = market.place.clone();
-            let sold = sold.entry((cloud, region, instance_type)).or_default();
-            match (market.capacity_type, entry) {
-                (CapacityType::OnDemand, Entry::Price(quote)) => sold.on_demand.push((market.place.clone(), quote.price)),
-                (CapacityType::Spot, _) => sold.spot.push(market.place.clone()),
-                _ => {}
-            }
-        }
-        Self(sold)
-    }
-
-    /// What is sold of a type wherever nodes may be made.
-    fn sold<'a>(&'a self, makes: &'a Makes, spec: &'a InstanceSpec) -> impl Iterator<Item = &'a Sold> {
-        let key = |region: &Region| (makes.cloud.clone(), region.clone(), spec.instance_type.clone());
-        makes.regions.iter().filter_map(move |region| self.0.get(&key(region)))
-    }
-}
-
 impl Prices {
     /// Which overlays are to be set, and which taken away.
-    pub(super) fn plan(&mut self, inputs: &Inputs<'_>, made: &Made, look: &mut Look) {
+    pub(super) fn plan(&mut self, inputs: &Inputs<'_>, made: &Made, market: &Market, look: &mut Look) {
         let Some(standing) = inputs.facts.overlays else { return };
         let has_prices = inputs.policy.karpenter.has(Lever::Prices);
         let priced = if has_prices { priced(made, &mut look.faults) } else { Vec::new() };
         let (ours, theirs): (Vec<_>, Vec<_>) = standing.iter().partition(|(_, overlay)| is_ours(&overlay.meta));
         let ours: BTreeMap<&str, &NodeOverlay> = ours.into_iter().map(|(name, overlay)| (name.as_str(), overlay)).collect();
-        let Some(wanted) = self.wanted(inputs, &priced, &ours, look) else { return };
+        let Some(wanted) = self.wanted(inputs, (&priced, market), &ours, look) else { return };
         let of_theirs: BTreeSet<u32> = theirs.iter().map(|(_, overlay)| overlay.spec.weight).collect();
         let mut taken = of_theirs.clone();
         taken.extend(ours.values().map(|overlay| overlay.spec.weight));
@@ -167,13 +131,12 @@ impl Prices {
     fn wanted(
         &mut self,
         inputs: &Inputs<'_>,
-        priced: &[(&str, &Makes)],
+        (priced, market): (&[(&str, &Makes)], &Market),
         ours: &BTreeMap<&str, &NodeOverlay>,
         look: &mut Look,
     ) -> Option<BTreeMap<String, Wanted>> {
         let mut wanted = BTreeMap::new();
         if !priced.is_empty() {
-            let market = self.market.get_or_init(|| Market::of(inputs.book));
             on_demand(inputs.used?, inputs, priced, market, ours, &mut wanted);
             spot(inputs, priced, market, ours, &mut wanted, &mut look.faults);
         }
@@ -245,12 +208,12 @@ fn on_demand(
     wanted: &mut BTreeMap<String, Wanted>,
 ) {
     let mut covered: BTreeMap<String, (Priced, UsdPerHour, String)> = BTreeMap::new();
-    let pools: BTreeSet<&str> = priced.iter().map(|(name, _)| *name).collect();
+    let coming = inputs.facts.on_their_way(&priced.iter().map(|(name, _)| *name).collect());
     for (pool, makes) in priced.iter().filter(|(_, makes)| makes.capacity_types.contains(&CapacityType::OnDemand)) {
         for spec in &makes.types {
             let name = overlay_name(&format!("{COVERED}{}", spec.instance_type));
             let counted = used.others.get(&spec.instance_type).copied().unwrap_or(0);
-            let on_their_way = inputs.facts.on_their_way(&pools, spec.instance_type.as_str(), counted);
+            let on_their_way = coming.of(spec.instance_type.as_str(), counted);
             let room = if ours.contains_key(name.as_str()) { ROOM } else { ROOM + 1 };
             let marginal = |(place, price): &(Place, UsdPerHour)| {
                 let kind = ForeignKind {
@@ -293,9 +256,8 @@ fn spot(
 ) {
     let mut by_percent: BTreeMap<(&str, u32), Priced> = BTreeMap::new();
     for (name, makes) in priced.iter().filter(|(_, makes)| makes.capacity_types.contains(&CapacityType::Spot)) {
-        let Some(of) = inputs.facts.pools.get(*name).and_then(|pool| label(&pool.meta, RULES_LABEL)) else { continue };
-        let pool = inputs.policy.pools.iter().find(|pool| pool.name.as_str() == of);
-        let Some((of, rules)) = pool.and_then(|pool| Some((pool.name.as_str(), pool.spot.as_ref()?))) else {
+        let Some((of, pool)) = inputs.facts.pools.get(*name).and_then(|pool| inputs.rules_of(pool)) else { continue };
+        let Some(rules) = pool.and_then(|pool| pool.spot.as_ref()) else {
             let why = format!("its label {RULES_LABEL} names {of}, and the policy has no such pool that buys spot");
             faults.insert(format!("NodePool {name}"), why);
             continue;

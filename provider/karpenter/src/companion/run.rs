@@ -132,7 +132,8 @@ impl Running {
             faults.insert(format!("the watch of {}", broken.watched), why);
         }
         let writes = !policy.karpenter.dry_run && policy.karpenter.steers();
-        let is_blind = !faults.is_empty() || view.ready.is_err();
+        let all_stand = faults.is_empty();
+        let is_blind = !all_stand || view.ready.is_err();
         self.blind = if is_blind { self.blind.or(Some(now)) } else { None };
         let long_blind = self.blind.is_some_and(|since| now.duration_since(since) >= BLIND_FOR);
         if writes && !long_blind && self.beat.is_none_or(|at| now.duration_since(at) >= BEAT_EVERY) {
@@ -150,10 +151,7 @@ impl Running {
             self.remove(&covered).await;
             faults.extend(self.unpriced.clone());
         }
-        let Some(facts) = self.tables.facts() else { return faults };
-        if health.iter().any(|health| health.broken().is_some()) {
-            return faults;
-        }
+        let Some(facts) = self.tables.facts().filter(|_| all_stand) else { return faults };
         let occupied = companion.feed.occupied().borrow().clone().filter(|_| companion.feed.healthy());
         let used = Used::of(&view.memory, &view.catalogue, view.wall);
         let (book, used, occupied) = (companion.book.as_ref(), used.as_ref(), occupied.as_deref());
@@ -189,9 +187,8 @@ impl Running {
     async fn write_pools(&mut self, look: &Look, now: Instant) {
         let due = self.burst.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
         let windows = &look.windows;
-        let none = [look.limits.is_empty(), look.given_back.is_empty(), windows.set.is_empty(), windows.given_back.is_empty()]
-            .iter()
-            .all(|none| *none);
+        let none =
+            look.limits.is_empty() && look.given_back.is_empty() && windows.set.is_empty() && windows.given_back.is_empty();
         if due || none {
             self.refused.clear();
         }

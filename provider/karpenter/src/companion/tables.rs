@@ -1,6 +1,6 @@
 //! Tables of Karpenter's objects, kept by watches, and what is read off them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kube::Resource;
 use kube::runtime::watcher::Event;
@@ -90,7 +90,46 @@ fn is_launched(claim: &NodeClaim) -> bool {
     !claim.status.provider_id.is_empty()
 }
 
-impl Facts<'_> {
+/// What a `NodePool` has.
+#[derive(Debug)]
+pub(crate) struct Has {
+    /// Amounts of its nodes.
+    pub(crate) used: Units,
+    /// Claims that have no machine yet.
+    pub(crate) unlaunched: u64,
+}
+
+impl Default for Has {
+    fn default() -> Self {
+        Self { used: Units::from([("cpu", 0), (GPU_RESOURCE, 0)]), unlaunched: 0 }
+    }
+}
+
+/// Claims that the decisions may not count yet.
+#[derive(Debug, Default)]
+pub(crate) struct OnTheirWay<'a> {
+    /// Those without a machine.
+    waiting: Vec<&'a NodeClaim>,
+    /// How many machines each type has that are not Stoker's.
+    launched: HashMap<&'a str, u32>,
+}
+
+impl OnTheirWay<'_> {
+    /// How many may be on-demand nodes of a type: those that wait, and those launched beyond the `counted` that the decisions know of.
+    pub(crate) fn of(&self, instance_type: &str, counted: u32) -> u32 {
+        let asked = [(INSTANCE_TYPE, instance_type), (CAPACITY_TYPE_LABEL, CapacityType::OnDemand.as_str())];
+        let allows = |claim: &NodeClaim, (key, value): (&str, &str)| {
+            let label = [(key.to_owned(), value.to_owned())].into();
+            claim.spec.requirements.iter().filter(|one| one.key == key).all(|one| one.holds(&label))
+        };
+        let may_be = |claim: &&&NodeClaim| asked.into_iter().all(|one| allows(claim, one));
+        let waiting = u32::try_from(self.waiting.iter().filter(may_be).count()).unwrap_or(u32::MAX);
+        let launched = self.launched.get(instance_type).copied().unwrap_or(0);
+        waiting.saturating_add(launched.saturating_sub(counted))
+    }
+}
+
+impl<'a> Facts<'a> {
     /// The region of Karpenter's nodes, where they are all of one.
     pub(crate) fn home(&self) -> Option<Region> {
         let regions: BTreeSet<&str> = self.nodes.values().filter_map(|node| label(&node.meta, REGION)).collect();
@@ -98,59 +137,49 @@ impl Facts<'_> {
         regions.next().filter(|_| regions.next().is_none()).and_then(|region| Region::new(region).ok())
     }
 
-    /// How many claims of a `NodePool` have no machine yet.
-    pub(crate) fn unlaunched(&self, pool: &str) -> u32 {
-        let waits = |claim: &&NodeClaim| label(&claim.meta, NODE_POOL) == Some(pool) && !is_launched(claim);
-        u32::try_from(self.claims.values().filter(waits).count()).unwrap_or(u32::MAX)
+    /// The claims that may be on their way to such `NodePools`, found once for all types.
+    pub(crate) fn on_their_way(&self, pools: &BTreeSet<&str>) -> OnTheirWay<'a> {
+        let mut coming = OnTheirWay::default();
+        for claim in self.claims.values() {
+            if is_launched(claim) {
+                let foreign = label(&claim.meta, CLUSTER_LABEL).is_none();
+                if let Some(instance_type) = label(&claim.meta, INSTANCE_TYPE).filter(|_| foreign) {
+                    *coming.launched.entry(instance_type).or_default() += 1;
+                }
+            } else if label(&claim.meta, NODE_POOL).is_some_and(|pool| pools.contains(pool)) {
+                coming.waiting.push(claim);
+            }
+        }
+        coming
     }
 
-    /// How many on-demand nodes of a type may be on their way to such `NodePools`: claims that are not launched yet, and those that are
-    /// and that the decisions do not count yet, who know of `counted`.
-    pub(crate) fn on_their_way(&self, pools: &BTreeSet<&str>, instance_type: &str, counted: u32) -> u32 {
-        let asked = [(INSTANCE_TYPE, instance_type), (CAPACITY_TYPE_LABEL, CapacityType::OnDemand.as_str())];
-        let allows = |claim: &NodeClaim, (key, value): (&str, &str)| {
-            let label = [(key.to_owned(), value.to_owned())].into();
-            claim.spec.requirements.iter().filter(|one| one.key == key).all(|one| one.holds(&label))
-        };
-        let waits = |claim: &&NodeClaim| {
-            label(&claim.meta, NODE_POOL).is_some_and(|pool| pools.contains(pool))
-                && !is_launched(claim)
-                && asked.into_iter().all(|one| allows(claim, one))
-        };
-        let is_there = |claim: &&NodeClaim| {
-            is_launched(claim)
-                && label(&claim.meta, INSTANCE_TYPE) == Some(instance_type)
-                && label(&claim.meta, CLUSTER_LABEL).is_none()
-        };
-        let count = |claims: usize| u32::try_from(claims).unwrap_or(u32::MAX);
-        let waiting = count(self.claims.values().filter(waits).count());
-        let launched = count(self.claims.values().filter(is_there).count());
-        waiting.saturating_add(launched.saturating_sub(counted))
-    }
-
-    /// What the nodes of such `NodePools` have, as Karpenter counts them: those of claims of whoever, without those that go. What is not
-    /// launched yet is covered by the promise under which it was made.
+    /// What the nodes of such `NodePools` have, as Karpenter counts them: those of claims of whoever, without those that go; and how many
+    /// claims have no machine yet.
     ///
     /// # Errors
     /// Names a claim of which that cannot be told.
-    pub(crate) fn used<'p>(&self, pools: impl Iterator<Item = &'p str>) -> Result<BTreeMap<&'p str, Units>, String> {
-        let mut all: BTreeMap<&str, Units> = pools.map(|pool| (pool, Units::from([("cpu", 0), (GPU_RESOURCE, 0)]))).collect();
-        for claim in self.claims.values().filter(|claim| is_launched(claim)) {
-            let Some(used) = label(&claim.meta, NODE_POOL).and_then(|pool| all.get_mut(pool)) else { continue };
+    pub(crate) fn used<'p>(&self, pools: impl Iterator<Item = &'p str>) -> Result<BTreeMap<&'p str, Has>, String> {
+        let mut all: BTreeMap<&str, Has> = pools.map(|pool| (pool, Has::default())).collect();
+        for claim in self.claims.values() {
+            let Some(has) = label(&claim.meta, NODE_POOL).and_then(|pool| all.get_mut(pool)) else { continue };
+            if !is_launched(claim) {
+                has.unlaunched += 1;
+                continue;
+            }
             let node = self.nodes.get(&claim.status.node_name);
             let goes = claim.meta.deletion_timestamp.is_some()
                 || node.is_some_and(|node| node.spec.taints.iter().any(|taint| taint.key == DISRUPTED));
             if goes {
                 continue;
             }
-            for (resource, sum) in used {
+            for (resource, sum) in &mut has.used {
                 // By the Node, and by the claim what its kubelet does not say yet. One without GPUs does not name them.
                 let of_node = node.and_then(|node| node.status.capacity.get(*resource)).and_then(amount).filter(|has| *has > 0);
                 let of_claim = || claim.status.capacity.get(*resource).map_or(Some(0).filter(|_| *resource != "cpu"), amount);
-                let has = of_node
+                let amount = of_node
                     .or_else(of_claim)
                     .ok_or_else(|| format!("NodeClaim {}: status.capacity does not tell its {resource}", name(&claim.meta)))?;
-                *sum = sum.saturating_add(has);
+                *sum = sum.saturating_add(amount);
             }
         }
         Ok(all)
@@ -197,9 +226,12 @@ mod tests {
         let facts = calm.facts().unwrap();
         // Whoever made a claim, Karpenter counts it by its label.
         let used = facts.used(["gpu", "other"].into_iter()).unwrap();
-        assert_eq!((used["gpu"]["cpu"], used["gpu"][GPU_RESOURCE], used["other"]["cpu"]), (4 + 48 + 4, 1 + 4 + 1, 0));
+        assert_eq!(
+            (used["gpu"].used["cpu"], used["gpu"].used[GPU_RESOURCE], used["other"].used["cpu"]),
+            (4 + 48 + 4, 1 + 4 + 1, 0)
+        );
         let disrupted = of(json!([{ "key": DISRUPTED, "effect": "NoSchedule" }]));
-        assert_eq!(disrupted.facts().unwrap().used(std::iter::once("gpu")).unwrap()["gpu"]["cpu"], 48 + 4);
+        assert_eq!(disrupted.facts().unwrap().used(std::iter::once("gpu")).unwrap()["gpu"].used["cpu"], 48 + 4);
     }
 
     #[test]

@@ -2,24 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use stoker_core::base::units::UsdPerHour;
-use stoker_core::market::offer::{CapacityType, Market};
-use stoker_core::market::price::{Entry, PriceBook};
 use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL};
 use stoker_core::policy::rules::stabilization::Window;
 
 use super::Inputs;
+use super::market::Market;
 use super::marks::{Rewrites, WindowMark};
 use super::reach::{Made, Makes};
-use crate::objects::{NodePool, label};
+use crate::objects::NodePool;
 
 /// The window that is to be set on a `NodePool`, and the mark that says what was there; `None` where none is wanted.
 ///
 /// # Errors
 /// Why it cannot be set, and the cure.
-fn wanted(pool: &NodePool, makes: &Makes, inputs: &Inputs<'_>, rewrites: &mut Rewrites) -> Result<Option<WindowMark>, String> {
-    let Some(of) = label(&pool.meta, RULES_LABEL) else { return Ok(None) };
-    let rules = inputs.policy.pools.iter().find(|pool| pool.name.as_str() == of);
+fn wanted<'a>(
+    pool: &'a NodePool,
+    (makes, market): (&Makes, &Market),
+    inputs: &Inputs<'a>,
+    rewrites: &mut Rewrites,
+) -> Result<Option<WindowMark>, String> {
+    let Some((of, rules)) = inputs.rules_of(pool) else { return Ok(None) };
     let Some((rules, window)) = rules.and_then(|rules| Some((rules, rules.stabilization.as_ref()?))) else {
         return Err(format!("its label {RULES_LABEL} names {of}, and the policy has no such pool with a window"));
     };
@@ -27,7 +29,7 @@ fn wanted(pool: &NodePool, makes: &Makes, inputs: &Inputs<'_>, rewrites: &mut Re
     let length = match window.window {
         Window::Fixed => window.scale_down,
         Window::EqualCost => {
-            let price = dearest(makes, inputs.book).ok_or("no table has a price on demand of what it makes")?;
+            let price = market.dearest(makes).ok_or("no table has a price on demand of what it makes")?;
             window.window_of(price, rules.waiting)
         }
     };
@@ -36,22 +38,6 @@ fn wanted(pool: &NodePool, makes: &Makes, inputs: &Inputs<'_>, rewrites: &mut Re
     rewrites.note(stands.is_some(), "spec.disruption.consolidateAfter", inputs.now)?;
     let was = stands.as_ref().map_or_else(|| pool.spec.disruption.consolidate_after.clone(), |mark| mark.was.clone());
     Ok(Some(WindowMark { set, was, why: format!("the window of pool {of}") }))
-}
-
-/// The highest price on demand of what a `NodePool` may make; `None` where none is known.
-fn dearest(makes: &Makes, book: &PriceBook) -> Option<UsdPerHour> {
-    let prices = book.entries().filter_map(|(market, entry)| {
-        let Market { place, capacity_type } = market;
-        let is_made = *capacity_type == CapacityType::OnDemand
-            && place.cloud == makes.cloud
-            && makes.regions.contains(&place.region)
-            && makes.types.iter().any(|spec| spec.instance_type == place.instance_type);
-        match entry {
-            Entry::Price(quote) if is_made => Some(quote.price),
-            Entry::Price(_) | Entry::NoSignal(_) => None,
-        }
-    });
-    prices.max()
 }
 
 /// Which windows are to be set, and which given back.
@@ -64,7 +50,7 @@ pub(crate) struct Plan {
 /// What is to be done now. `rewrites`: how often somebody else has changed each.
 pub(super) fn plan(
     inputs: &Inputs<'_>,
-    made: &Made,
+    (made, market): (&Made, &Market),
     rewrites: &mut BTreeMap<String, Rewrites>,
     faults: &mut BTreeMap<String, String>,
 ) -> Plan {
@@ -78,7 +64,7 @@ pub(super) fn plan(
         let rewrites = makes.map(|_| rewrites.entry(name.clone()).or_default());
         let wanted = makes.zip(rewrites).map_or(Ok(None), |(makes, rewrites)| {
             let made = makes.as_ref().map_err(String::clone)?;
-            wanted(pool, made, inputs, rewrites)
+            wanted(pool, (made, market), inputs, rewrites)
         });
         match (wanted, mark) {
             (Ok(Some(wanted)), Ok(mark)) if mark.as_ref() == Some(&wanted) && wanted.stands(pool) => {}

@@ -3,11 +3,11 @@ use std::sync::Arc;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use stoker_core::base::engine_clock::Wall;
-use stoker_core::base::ids::{NodeName, ZoneId};
+use stoker_core::base::ids::{Cloud, NodeName, Region, ZoneId};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::foreign::Foreign;
 use stoker_core::market::offer;
-use stoker_core::market::price::{Quote, QuoteKind};
+use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::state::memory::Memory;
 
@@ -171,8 +171,8 @@ fn a_price_stands_while_the_commitment_has_room_for_two_more_and_those_on_their_
     };
     let launched = with(world::claim(0, "g6.xlarge", "4", "1"));
     assert_eq!(look(&mut state, &launched, 0, now).unpriced, [] as [&str; 0]);
-    assert_eq!(launched.facts().unwrap().on_their_way(&["theirs"].into(), "g6.xlarge", 0), 1);
-    assert_eq!(launched.facts().unwrap().on_their_way(&["theirs"].into(), "g6.xlarge", 1), 0);
+    assert_eq!(launched.facts().unwrap().on_their_way(&["theirs"].into()).of("g6.xlarge", 0), 1);
+    assert_eq!(launched.facts().unwrap().on_their_way(&["theirs"].into()).of("g6.xlarge", 1), 0);
     let mut spot = world::claim(0, "g6.xlarge", "4", "1");
     spot["spec"] = json!({ "requirements": [{ "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"] }] });
     spot["status"] = json!({});
