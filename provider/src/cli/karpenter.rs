@@ -10,7 +10,8 @@ use jiff::SignedDuration;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::text::length;
 use stoker_core::catalogue::Catalogue;
-use stoker_journal::Journal;
+use stoker_core::state::memory::Memory;
+use stoker_journal::{Journal, JournalError};
 use stoker_karpenter::companion::{self, Used};
 use stoker_service::clock::Clock;
 use stoker_service::feeds::foreign::nodes_now;
@@ -96,7 +97,14 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
         ));
     }
     let client = connect(args.kubeconfig.as_deref()).await.map_err(CliError::other)?;
-    let mut memory = Journal::open_read_only(&args.state.resolve()?).await?.memory().await?;
+    let (mut memory, note) = match Journal::open_read_only(&args.state.resolve()?).await {
+        Ok(journal) => (journal.memory().await?, String::new()),
+        Err(missing @ JournalError::Missing { .. }) => {
+            let note = format!("{missing} by --state-dir. Until then it is shown as if Stoker had no nodes of its own.");
+            (Memory::default(), paragraph("note:", &note))
+        }
+        Err(error) => return Err(error.into()),
+    };
     let foreign = timeout(LISTED_WITHIN, nodes_now(&client, Arc::clone(&book), &policy)).await.ok().flatten();
     let foreign = foreign.ok_or_else(|| failed("the GPU nodes that others bought could not be listed", NO_ANSWER))?;
     memory.foreign = Some(foreign);
@@ -115,7 +123,7 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
     let lines = companion::diff(&client, (&policy, &book), &used, &occupied).await;
     let lines = lines.map_err(|why| failed("Karpenter's objects could not be read", why))?;
     let text = if lines.is_empty() { "Nothing would be written.".to_owned() } else { lines.join("\n") };
-    out::write(&(text + "\n"))?;
+    out::write(&format!("{text}\n{note}"))?;
     Ok(Exit::Done)
 }
 
@@ -130,11 +138,10 @@ async fn clean(args: &CleanArgs) -> Result<Exit, CliError> {
         }
     }
     let rows = companion::clean(&client, args.dry_run).await;
-    let rows = rows.map_err(|why| failed("Karpenter's objects could not be read", why))?;
     let done = if args.dry_run { "would be given back" } else { "given back" };
     let line = |row: &companion::Cleaned| match &row.fault {
         None => format!("{}: {} {done}\n", row.object, row.what),
-        Some(why) => paragraph("note:", &format!("{}: {} not given back: {why}", row.object, row.what)),
+        Some(why) => paragraph("error:", &format!("{}: {} not given back: {why}", row.object, row.what)),
     };
     let text: String = rows.iter().map(line).collect();
     out::write(if text.is_empty() { "Nothing bears a mark of Stoker's.\n" } else { &text })?;

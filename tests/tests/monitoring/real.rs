@@ -122,8 +122,9 @@ async fn every_query_is_answered_by_a_real_prometheus() -> anyhow::Result<()> {
     prometheus.stop().await
 }
 
-/// Alerts that say nothing here: the service is there and sound, and without an API server nothing is concluded of nodes.
-const SILENT: [&str; 12] = [
+/// Alerts that say nothing here: the service is there and sound, without an API server nothing is concluded of nodes, and no Karpenter
+/// is steered.
+const SILENT: [&str; 13] = [
     "StokerAutoscalerSilent",
     "StokerAway",
     "StokerCertificateExpires",
@@ -136,6 +137,7 @@ const SILENT: [&str; 12] = [
     "StokerPodsWithoutGpu",
     "StokerPolicyRejected",
     "StokerReadingsStopped",
+    "StokerSteeringFailed",
 ];
 
 /// What the rules recorded over the last day, and over the day a week before it: a busy GPU-hour cost half as much then.

@@ -163,11 +163,16 @@ pub fn warnings(catalogue: &Catalogue, wall: Wall) -> Vec<Warning> {
     told
 }
 
+/// A memory of no node, neither Stoker's nor anybody else's.
+fn nothing_bought() -> Memory {
+    Memory { foreign: Some(Arc::default()), ..Memory::default() }
+}
+
 /// Pools that can buy nothing, and those that cannot come to their `maxNodes` whatever may be spent. One whose floor is out of reach is
 /// told of as that.
 fn out_of_reach(catalogue: &Catalogue, wall: Wall, floors: &[Warning]) -> Vec<Warning> {
     let short = |name: &PoolName| floors.iter().any(|floor| matches!(floor, Warning::Floor { pool, .. } if pool == name));
-    let (memory, times) = (Memory::default(), Times::at(wall.0));
+    let (memory, times) = (nothing_bought(), Times::at(wall.0));
     let off_hours = Usage::count(&memory, catalogue, wall).off_hours;
     let mut unbudgeted = Policy::clone(&catalogue.policy);
     unbudgeted.max_usd_per_hour = None;
@@ -226,7 +231,7 @@ fn long_saves(catalogue: &Catalogue) -> Vec<Warning> {
 
 /// Floors are bought as any nodes are, pool after pool.
 fn floors(catalogue: &Catalogue, wall: Wall) -> Vec<Warning> {
-    let memory = Memory::default();
+    let memory = nothing_bought();
     let times = Times::at(wall.0);
     let mut usage = Usage::count(&memory, catalogue, wall);
     let mut told = Vec::new();

@@ -15,10 +15,10 @@ use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
 /// How often an object is read again that others change meanwhile.
 const TRIES: usize = 5;
 
-/// One object that bore a mark.
+/// One object that bore a mark, or a kind that could not be listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Its kind and name.
+    /// Its kind and name; a kind alone, where that could not be listed.
     pub object: String,
     /// What is given back.
     pub what: String,
@@ -37,40 +37,43 @@ pub async fn unattended_for(client: &Client, now: Timestamp) -> Result<Option<Si
     Ok(lease.and_then(|lease| Some(now.duration_since(lease.spec?.renew_time?.0))))
 }
 
-/// Gives everything back; with `dry_run` it is only told.
-///
-/// # Errors
-/// What cannot be listed, and the cure.
-pub async fn clean(client: &Client, dry_run: bool) -> Result<Vec<Cleaned>, String> {
-    let by = Cleaner { client, writer: Writer::new(client), dry_run };
+/// Gives everything back that can be; with `dry_run` the API server only tells whether it would take that.
+pub async fn clean(client: &Client, dry_run: bool) -> Vec<Cleaned> {
+    let by = Cleaner { client, writer: Writer::new(client, dry_run), dry_run };
     let mut cleaned = Vec::new();
-    for pool in &listed::<NodePool>(client, &ListParams::default()).await? {
+    for pool in &listed::<NodePool>(client, &ListParams::default(), &mut cleaned).await {
         cleaned.extend(by.limits(pool).await);
         cleaned.extend(by.window(pool).await);
     }
     let owned = ListParams::default().labels(&format!("{OWNER}={FIELD_MANAGER}"));
-    for overlay in &listed::<NodeOverlay>(client, &owned).await? {
-        let written = if dry_run { Ok(()) } else { by.writer.remove_overlay(overlay).await };
+    for overlay in &listed::<NodeOverlay>(client, &owned, &mut cleaned).await {
+        let fault = by.writer.remove_overlay(overlay).await.err();
         let object = format!("NodeOverlay {}", name(&overlay.meta));
-        cleaned.push(Cleaned { object, what: "the price".to_owned(), fault: written.err() });
+        cleaned.push(Cleaned { object, what: "the price".to_owned(), fault });
     }
-    let mut nodes = listed::<Node>(client, &ListParams::default().labels(NODE_POOL)).await?;
+    let mut nodes = listed::<Node>(client, &ListParams::default().labels(NODE_POOL), &mut cleaned).await;
     nodes.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
     for node in &nodes {
         cleaned.extend(by.node(node).await);
     }
-    Ok(cleaned)
+    cleaned
 }
 
-/// All objects of a kind; none where the cluster does not know it, as none of them bears a mark then.
-async fn listed<K>(client: &Client, params: &ListParams) -> Result<Vec<K>, String>
+/// All objects of a kind; none where the cluster does not know it, as none of them bears a mark then. One that cannot be listed keeps no
+/// other from being cleaned.
+async fn listed<K>(client: &Client, params: &ListParams, cleaned: &mut Vec<Cleaned>) -> Vec<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     match Api::<K>::all(client.clone()).list(params).await {
-        Ok(objects) => Ok(objects.items),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(error) => Err(format!("{} cannot be listed: {}", K::plural(&()), with_cure(K::kind(&()).as_ref(), &error))),
+        Ok(objects) => objects.items,
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => {
+            let kind = K::kind(&());
+            let fault = Some(format!("they cannot be listed: {}", with_cure(kind.as_ref(), &error)));
+            cleaned.push(Cleaned { object: format!("{kind}s"), what: "what they bear".to_owned(), fault });
+            Vec::new()
+        }
     }
 }
 
@@ -132,9 +135,6 @@ impl Cleaner<'_> {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
         K: Resource<Scope = k8s_openapi::ClusterResourceScope>,
     {
-        if self.dry_run {
-            return None;
-        }
         let api = Api::<K>::all(self.client.clone());
         let mut now = listed.clone();
         for _ in 0..TRIES {
@@ -142,6 +142,9 @@ impl Cleaner<'_> {
                 Ok(Some(_)) => return None,
                 Ok(None) => {}
                 Err(why) => return Some(why),
+            }
+            if self.dry_run {
+                return None;
             }
             match api.get_opt(name(listed.meta())).await {
                 Ok(Some(changed)) => now = changed,

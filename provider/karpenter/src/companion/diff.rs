@@ -73,7 +73,7 @@ pub async fn diff(
         Change::Protect => format!("Node {name}: {} true, GPU pods hold it", marks::DO_NOT_DISRUPT),
         Change::Release(_) => format!("Node {name}: {} given back", marks::DO_NOT_DISRUPT),
     }));
-    lines.extend(look.faults.iter().map(|(object, why)| format!("{object}: not steered, {why}")));
+    lines.extend(look.faults.0.iter().map(|(object, why)| format!("{object}: not steered, {why}")));
     Ok(lines)
 }
 

@@ -1,15 +1,16 @@
 //! `spec.limits` of steered `NodePools`: Karpenter may buy what was promised to it of each quota, and Stoker counts that as used.
 //!
-//! A limit is what the pool uses, and what it was promised, less its largest node. Karpenter leaves out the types that exceed what remains
-//! when it chooses, and when it creates a claim it looks only whether the limit is exceeded already: so it may overshoot by a node.
+//! A limit is what the pool uses, and what it was promised. Karpenter leaves out the types that exceed what remains when it chooses, and
+//! chooses nothing while a claim has no machine: so it stays within its limit.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use stoker_core::base::kinds::QuotaUnit;
 use stoker_core::facts::foreign::{Promises, QuotaKey};
 use stoker_core::policy::{Policy, Quota};
 
-use super::reach::{Reach, resource};
+use super::reach::{Reach, Sizes, resource};
 use crate::objects::{Amounts, amount};
 
 const UNITS: [QuotaUnit; 2] = [QuotaUnit::Vcpus, QuotaUnit::Gpus];
@@ -39,13 +40,8 @@ pub(crate) struct Plan {
     pub(crate) limits: BTreeMap<String, u64>,
     /// What it may buy under them.
     pub(crate) promised: Units,
-    /// The quotas that they come from.
+    /// The quotas that they come from, and who else has them.
     pub(crate) why: String,
-}
-
-/// What a pool may buy under a limit, at most: nothing where it has reached it, else a node more than is left.
-const fn may_buy(limit: u64, used: u64, largest: u64) -> u64 {
-    if limit > used { limit - used + largest } else { 0 }
 }
 
 impl Pool {
@@ -62,57 +58,91 @@ impl Pool {
     pub(crate) fn standing(&self) -> Units {
         let of = |unit: QuotaUnit| {
             let limit = self.stands.get(resource(unit))?;
-            Some((resource(unit), may_buy(*limit, self.used(unit), self.reach.largest(unit))))
+            Some((resource(unit), limit.saturating_sub(self.used(unit))))
         };
         UNITS.into_iter().filter_map(of).collect()
     }
 }
 
-/// What pools may buy of a quota: by what they are to be limited to, where that is known, and no less than they could lately.
-fn promised_of<'a>(at: usize, quota: &Quota, pools: impl Iterator<Item = (&'a Pool, Option<&'a Plan>)>) -> u64 {
-    let of = |(pool, plan): (&Pool, Option<&Plan>)| {
-        let most = |units: &Units| units.get(resource(quota.unit)).copied().unwrap_or(0);
-        let reaches = pool.reach.quotas.contains(&at);
-        if reaches { most(&pool.lately).max(plan.map_or(0, |plan| most(&plan.promised))) } else { 0 }
-    };
-    pools.map(of).fold(0, u64::saturating_add)
+/// What a pool may buy of a quota: by what it is to be limited to, where that is known, and no less than it could lately.
+fn promised_to(pool: &Pool, plan: Option<&Plan>, at: usize, quota: &Quota) -> u64 {
+    let most = |units: &Units| units.get(resource(quota.unit)).copied().unwrap_or(0);
+    let reaches = pool.reach.quotas.contains(&at);
+    if reaches { most(&pool.lately).max(plan.map_or(0, |plan| most(&plan.promised))) } else { 0 }
+}
+
+/// What is left of a quota for one pool.
+struct Left<'a> {
+    at: usize,
+    quota: &'a Quota,
+    /// What Stoker and Karpenter's nodes use.
+    held: u64,
+    /// What other pools may buy, by their names.
+    others: Vec<(&'a str, u64)>,
+}
+
+impl Left<'_> {
+    fn free(&self) -> u64 {
+        let promised = self.others.iter().map(|(_, units)| units).fold(0_u64, |sum, units| sum.saturating_add(*units));
+        self.quota.share().saturating_sub(self.held.saturating_add(promised))
+    }
+}
+
+impl fmt::Display for Left<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { quota, held, others, .. } = self;
+        f.write_str(&quota.name)?;
+        if let Some(region) = &quota.region {
+            write!(f, " {region}")?;
+        }
+        write!(f, ": {held} of {} used", quota.share())?;
+        for (name, units) in others {
+            write!(f, ", {units} promised to {name}")?;
+        }
+        Ok(())
+    }
 }
 
 /// What each pool is to be limited to. `held`: what is used of each quota, by Stoker and by Karpenter's nodes, without promises.
 pub(crate) fn plan(policy: &Policy, held: &[u64], pools: &[Pool]) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::with_capacity(pools.len());
     for (index, pool) in pools.iter().enumerate() {
+        let others = |at, quota| {
+            let others = pools.iter().enumerate().filter(|(other, _)| *other != index);
+            let promised = others.map(|(other, pool)| (pool.name.as_str(), promised_to(pool, plans.get(other), at, quota)));
+            promised.filter(|(_, units)| *units > 0).collect()
+        };
+        let left =
+            |(at, quota): (usize, _)| Left { at, quota, held: held.get(at).copied().unwrap_or(0), others: others(at, quota) };
+        let left: Vec<Left<'_>> = UNITS.iter().flat_map(|unit| pool.quotas(policy, *unit)).map(left).collect();
         let mut plan = Plan { limits: BTreeMap::new(), promised: Units::new(), why: String::new() };
         for unit in UNITS {
-            let (used, largest) = (pool.used(unit), pool.reach.largest(unit));
-            let others = || pools.iter().enumerate().filter(|(at, _)| *at != index).map(|(at, pool)| (pool, plans.get(at)));
-            let of_quota = |(at, quota): (usize, &Quota)| {
-                let taken = held.get(at).copied().unwrap_or(0).saturating_add(promised_of(at, quota, others()));
-                // Enough for the next node and one on its way, or for a tenth of the quota; the rest stays for whoever comes first.
-                let fair = (2 * largest).max(quota.share() / 10 + largest);
-                (quota.share().saturating_sub(taken), fair)
-            };
-            let Some((free, fair)) = pool.quotas(policy, unit).map(of_quota).reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))) else {
-                continue;
-            };
+            let (used, Sizes { least, most }) = (pool.used(unit), pool.reach.sizes(unit));
+            let of_unit = || left.iter().filter(|left| left.quota.unit == unit);
+            let Some(free) = of_unit().map(Left::free).min() else { continue };
+            // Two of its largest nodes, or a tenth of the quota; the rest stays for whoever comes first.
+            let fair = of_unit().map(|left| (2 * most).max(left.quota.share() / 10)).min().unwrap_or(0);
             let promise = free.min(fair);
-            // Within a node of what it should be it stays: a write a node would be one too many.
+            // What is too small for any of its nodes is of use to others alone.
+            let promise = if promise < least { 0 } else { promise };
+            // It stays while it has room for its largest node: a write a node would be one too many.
             let stays = |limit: &u64| {
-                let standing = may_buy(*limit, used, largest);
-                standing <= free && promise < standing + largest && standing < promise + largest
+                let standing = limit.saturating_sub(used);
+                standing <= free && standing < promise + most && standing >= promise.min(most)
             };
             let stands = pool.stands.get(resource(unit)).copied().filter(stays);
-            let limit = stands.unwrap_or_else(|| used + promise.saturating_sub(largest));
+            let limit = stands.unwrap_or(used + promise);
             let owners = pool.was.as_ref().and_then(|was| was.get(resource(unit))).and_then(amount);
             let limit = owners.map_or(limit, |owners| limit.min(owners));
             plan.limits.insert(resource(unit).to_owned(), limit);
-            plan.promised.insert(resource(unit), may_buy(limit, used, largest));
+            plan.promised.insert(resource(unit), limit.saturating_sub(used));
         }
-        let name = |(_, quota): (usize, &Quota)| {
-            quota.region.as_ref().map_or_else(|| quota.name.clone(), |region| format!("{} {region}", quota.name))
+        let told = |left: &Left<'_>| {
+            let too_large = pool.reach.too_large.iter().filter(|(at, _)| *at == left.at).map(|(_, name)| name.as_str());
+            let too_large: Vec<&str> = too_large.collect();
+            if too_large.is_empty() { left.to_string() } else { format!("{left}, too small for {}", too_large.join(" and ")) }
         };
-        let names: Vec<String> = UNITS.iter().flat_map(|unit| pool.quotas(policy, *unit)).map(name).collect();
-        plan.why = format!("what is left of {}", names.join(", "));
+        plan.why = left.iter().map(told).collect::<Vec<_>>().join("; ");
         plans.push(plan);
     }
     plans
@@ -121,7 +151,8 @@ pub(crate) fn plan(policy: &Policy, held: &[u64], pools: &[Pool]) -> Vec<Plan> {
 /// What is promised of each quota, by name.
 pub(crate) fn promises(policy: &Policy, pools: &[Pool], plans: &[Plan]) -> Promises {
     let of = |(at, quota): (usize, &Quota)| {
-        let promised = promised_of(at, quota, pools.iter().enumerate().map(|(at, pool)| (pool, plans.get(at))));
+        let each = pools.iter().enumerate().map(|(index, pool)| promised_to(pool, plans.get(index), at, quota));
+        let promised = each.fold(0, u64::saturating_add);
         (promised > 0).then(|| (QuotaKey::of(quota), promised))
     };
     policy.quotas.iter().enumerate().filter_map(of).collect()
@@ -134,16 +165,20 @@ pub(crate) fn is_counted(promises: &Promises, counted: &Promises) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
+    use stoker_core::base::ids::InstanceType;
 
     use super::*;
     use crate::companion::tests::policy;
 
-    /// A pool of the quota of 64 on-demand vCPUs whose largest node has 8.
+    /// A pool of the quota of 64 on-demand vCPUs whose nodes have 4 or 8.
     fn pool(name: &str, used: u64) -> Pool {
+        let (vcpus, gpus) = (Sizes { least: 4, most: 8 }, Sizes { least: 1, most: 1 });
         Pool {
             name: name.to_owned(),
-            reach: Reach { quotas: [0].into(), most_vcpus: 8, most_gpus: 1 },
+            reach: Reach { quotas: [0].into(), vcpus, gpus, too_large: BTreeSet::new() },
             used: [("cpu", used)].into(),
             stands: BTreeMap::new(),
             was: None,
@@ -156,24 +191,27 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_what_is_used_and_promised_less_the_largest_node() {
+    fn a_limit_is_what_is_used_and_two_nodes_more() {
         let plans = plan(&policy(), &[8, 0], &[pool("a", 8)]);
-        // Two nodes are promised: one that is left under the limit, and one by which Karpenter may overshoot.
-        assert_eq!(cpu(&plans[0]), (16, 16));
-        assert_eq!(plans[0].why, "what is left of L-DB2E81BA us-east-1");
+        assert_eq!(cpu(&plans[0]), (24, 16));
+        assert_eq!(plans[0].why, "L-DB2E81BA us-east-1: 8 of 64 used");
     }
 
     #[test]
-    fn nothing_more_is_promised_than_is_left() {
-        for (held, limit) in [(44, (12, 20)), (48, (16, 16)), (50, (14, 14)), (56, (8, 0)), (60, (8, 0)), (90, (8, 0))] {
-            let (limit, promise) = (limit.0, limit.1);
-            let plans = plan(&policy(), &[held, 0], &[pool("a", 8)]);
-            let (is, promised) = cpu(&plans[0]);
-            assert!(promised <= 64_u64.saturating_sub(held), "{held}: {promised}");
-            if held >= 48 {
-                assert_eq!((is, promised), (limit, promise), "{held}");
-            }
+    fn nothing_more_is_promised_than_is_left_and_nothing_that_no_node_fits() {
+        for (held, promise) in [(44, 16), (48, 16), (50, 14), (56, 8), (60, 4), (61, 0), (64, 0), (90, 0)] {
+            assert_eq!(cpu(&plan(&policy(), &[held, 0], &[pool("a", 8)])[0]), (8 + promise, promise), "{held}");
         }
+    }
+
+    #[test]
+    fn a_limit_says_who_else_has_the_quota_and_what_never_fits_it() {
+        let mut large = pool("b", 0);
+        large.reach.too_large.insert((0, InstanceType::new("g6.48xlarge").unwrap()));
+        let plans = plan(&policy(), &[48, 0], &[pool("a", 0), large]);
+        assert_eq!(cpu(&plans[1]), (0, 0));
+        let why = "L-DB2E81BA us-east-1: 48 of 64 used, 16 promised to a, too small for g6.48xlarge";
+        assert_eq!(plans[1].why, why);
     }
 
     #[test]
@@ -181,7 +219,7 @@ mod tests {
         let both = [pool("a", 0), pool("b", 0)];
         let promised = |pools: &[Pool], held| plan(&policy(), &[held, 0], pools).iter().map(|p| cpu(p).1).collect::<Vec<_>>();
         assert_eq!(promised(&both, 0), [16, 16]);
-        assert_eq!(promised(&both, 40), [16, 0]);
+        assert_eq!(promised(&both, 40), [16, 8]);
         let lowered = [Pool { lately: [("cpu", 24)].into(), ..pool("a", 0) }, pool("b", 0)];
         assert_eq!(promised(&lowered, 40), [16, 0]);
         let lowered = [pool("a", 0), Pool { lately: [("cpu", 24)].into(), ..pool("b", 0) }];
@@ -197,34 +235,38 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_stays_while_it_is_right_to_within_a_node() {
+    fn a_limit_stays_while_it_has_room_for_the_largest_node_and_not_for_three() {
         let standing = |limit: u64, used: u64, held| {
             let stands = [("cpu".to_owned(), limit)].into();
             plan(&policy(), &[held, 0], &[Pool { stands, ..pool("a", used) }])[0].limits["cpu"]
         };
+        assert_eq!(standing(24, 8, 8), 24);
         assert_eq!(standing(16, 8, 8), 16);
-        assert_eq!(standing(14, 8, 8), 14);
-        // A node was made under it: one more is promised.
-        assert_eq!(standing(16, 16, 16), 24);
+        // Room for a small node alone, while there is more: pods that need the largest would wait for ever.
+        assert_eq!(standing(14, 8, 8), 24);
+        assert_eq!(standing(6, 4, 4), 20);
+        // Nothing more is left of the quota.
+        assert_eq!(standing(12, 8, 60), 12);
+        assert_eq!(standing(16, 16, 16), 32);
         // Nodes went: what they used is not Karpenter's alone.
-        assert_eq!(standing(48, 8, 8), 16);
+        assert_eq!(standing(48, 8, 8), 24);
         // Nothing is left of the quota: it falls at once.
-        assert_eq!(standing(16, 8, 60), 8);
+        assert_eq!(standing(16, 8, 64), 8);
     }
 
     #[test]
     fn no_limit_is_set_above_the_owners() {
         let was = |value| Some(serde_json::from_value(value).unwrap());
         let limited = |was| cpu(&plan(&policy(), &[8, 0], &[Pool { was, ..pool("a", 8) }])[0]);
-        assert_eq!(limited(was(json!({ "cpu": "12" }))), (12, 12));
+        assert_eq!(limited(was(json!({ "cpu": "12" }))), (12, 4));
         assert_eq!(limited(was(json!({ "cpu": 8 }))), (8, 0));
-        assert_eq!(limited(was(json!({ "cpu": "1k", "memory": "1Ti" }))), (16, 16));
+        assert_eq!(limited(was(json!({ "cpu": "1k", "memory": "1Ti" }))), (24, 16));
     }
 
     #[test]
     fn a_pool_of_two_quotas_is_held_to_both() {
         let both = || Pool { reach: Reach { quotas: [0, 1].into(), ..pool("a", 8).reach }, ..pool("a", 8) };
-        assert_eq!(cpu(&plan(&policy(), &[8, 20], &[both()])[0]), (12, 12));
+        assert_eq!(cpu(&plan(&policy(), &[8, 20], &[both()])[0]), (20, 12));
         assert_eq!(promises(&policy(), &[both()], &plan(&policy(), &[8, 20], &[both()])).len(), 2);
     }
 }

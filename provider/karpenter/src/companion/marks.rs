@@ -160,10 +160,8 @@ impl Rewrites {
     }
 
     /// Takes note of a write: whoever reverts it before the next look has rewritten it, too.
-    pub(crate) fn wrote(&mut self, done: bool) {
-        if done {
-            self.stood = Some(Instant::now());
-        }
+    pub(crate) fn wrote(&mut self) {
+        self.stood = Some(Instant::now());
     }
 
     /// Whether the field is left alone.

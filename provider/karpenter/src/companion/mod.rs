@@ -6,6 +6,7 @@
 //! - `marks`: what was written, and what was there before.
 //! - `write`: the only writer.
 //! - `run`: watches, looks and writes.
+//! - `faults`: what stands in the way, and when it is said.
 //! - `diff`, `clean`: show what would be written, and give everything back.
 //!
 //! Only `NodePools` with the label `stoker.dev/steered: "true"` are steered, and their Nodes. What is promised to Karpenter is counted by
@@ -13,6 +14,7 @@
 
 mod clean;
 mod diff;
+mod faults;
 mod limits;
 mod market;
 mod marks;
@@ -35,6 +37,7 @@ use kube::Client;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{InstanceType, NodeName};
 use stoker_core::base::kinds::QuotaUnit;
+use stoker_core::base::text::nearest;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::facts::foreign::Promises;
@@ -42,7 +45,7 @@ use stoker_core::limits::commitment::Committed;
 use stoker_core::limits::usage::Usage;
 use stoker_core::market::offer::Place;
 use stoker_core::market::price::PriceBook;
-use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL};
+use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL, STEERED_LABEL};
 use stoker_core::policy::{self, Policy};
 use stoker_core::state::memory::Memory;
 use stoker_core::state::spot_history::SpotHistory;
@@ -54,6 +57,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::objects::{Amounts, NODE_POOL, Node, NodePool, amount, label};
+use faults::Faults;
 use limits::{Pool, Units};
 use market::Market;
 use marks::{Guard, LimitsMark, Rewrites, is_steered};
@@ -100,10 +104,19 @@ struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// The pool of the policy whose rules hold for a `NodePool`: its name as the label says it, and the pool, if there is one.
-    fn rules_of(&self, pool: &'a NodePool) -> Option<(&'a str, Option<&'a policy::Pool>)> {
-        let name = label(&pool.meta, RULES_LABEL)?;
-        Some((name, self.policy.pools.iter().find(|pool| pool.name.as_str() == name)))
+    /// The pool of the policy whose rules hold for a `NodePool`; `None` where it names none.
+    ///
+    /// # Errors
+    /// The policy has no such pool.
+    fn rules_of(&self, pool: &'a NodePool) -> Result<Option<&'a policy::Pool>, String> {
+        let Some(name) = label(&pool.meta, RULES_LABEL) else { return Ok(None) };
+        let pools = || self.policy.pools.iter();
+        let known = pools().find(|pool| pool.name.as_str() == name);
+        known.map(Some).ok_or_else(|| {
+            let near = nearest(name, pools().map(|pool| pool.name.as_str()));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            format!("its label {RULES_LABEL} names {name}, which is no pool of the policy{near}")
+        })
     }
 }
 
@@ -158,8 +171,8 @@ struct Look {
     windows: windows::Plan,
     /// The Nodes that are to be changed.
     nodes: Vec<(String, Change)>,
-    /// What is wrong, with the cure, by object.
-    faults: BTreeMap<String, String>,
+    /// What is wrong.
+    faults: Faults,
 }
 
 /// What is remembered from one look to the next.
@@ -185,6 +198,12 @@ impl State {
         for rewrites in [&mut self.rewrites, &mut self.window_rewrites] {
             rewrites.retain(|name, known| inputs.facts.pools.contains_key(name) && known.is_of(uid(name)));
         }
+        for (name, pool) in inputs.facts.pools {
+            if let Some(other) = label(&pool.meta, STEERED_LABEL).filter(|value| !["true", "false"].contains(value)) {
+                let why = format!("its label {STEERED_LABEL} is {other}: write true to have it steered, or take it off");
+                look.faults.add(format!("NodePool {name}"), why);
+            }
+        }
         self.limits(inputs, &made, &mut look);
         let market = self.market.get_or_init(|| Market::of(inputs.book));
         self.prices.plan(inputs, &made, market, &mut look);
@@ -195,21 +214,14 @@ impl State {
 
     /// What Karpenter is promised, and which limits are to be changed.
     fn limits(&mut self, inputs: &Inputs<'_>, made: &Made, look: &mut Look) {
-        let used = match inputs.facts.used(made.keys().map(String::as_str)) {
-            Ok(used) => used,
-            Err(why) => {
-                let why = format!("what it runs cannot be told, so no limit is changed: {why}");
-                look.faults.insert("Karpenter".to_owned(), why);
-                return;
-            }
-        };
+        let used = inputs.facts.used(made.keys().map(String::as_str));
         let mut pools = Vec::new();
         for (name, pool) in inputs.facts.pools {
             let of = made.get(name).zip(used.get(name.as_str()));
             match self.pool((name, pool), of, inputs) {
                 Ok(Some(read)) => pools.push(read),
                 Ok(None) => {}
-                Err(why) => drop(look.faults.insert(format!("NodePool {name}"), why)),
+                Err(why) => look.faults.add(format!("NodePool {name}"), why),
             }
             if pools.last().is_none_or(|read| read.name != *name) {
                 self.lately.remove(name);
@@ -267,7 +279,7 @@ impl State {
         let lately = self.lately.entry(name.to_owned()).or_default();
         lately.retain(|(at, _)| inputs.now.duration_since(*at) <= KEPT_FOR);
         for unit in [QuotaUnit::Vcpus, QuotaUnit::Gpus] {
-            read.lately.insert(resource(unit), has.unlaunched * read.reach.largest(unit));
+            read.lately.insert(resource(unit), has.unlaunched * read.reach.sizes(unit).most);
         }
         for (resource, units) in lately.iter().flat_map(|(_, units)| units.clone()).chain(read.standing()) {
             let known = read.lately.entry(resource).or_default();
@@ -279,8 +291,7 @@ impl State {
     /// Which Nodes are to be protected, or released.
     fn guards(&mut self, inputs: &Inputs<'_>, look: &mut Look) {
         let Some(occupied) = inputs.occupied else {
-            let why = "it is not known which Nodes GPU pods hold, so none is protected or released".to_owned();
-            look.faults.insert("Nodes".to_owned(), why);
+            look.faults.add("Nodes", "it is not known which Nodes GPU pods hold, so none is protected or released");
             return;
         };
         let occupied: HashSet<&str> = occupied.iter().map(NodeName::as_str).collect();

@@ -20,6 +20,7 @@ use stoker_core::state::spot_history::Risk;
 use stoker_service::kube::Expression;
 use tokio::time::Instant;
 
+use super::faults::Faults;
 use super::market::Market;
 use super::marks::{FIELD_MANAGER, OWNER, is_ours};
 use super::reach::{Made, Makes};
@@ -108,13 +109,13 @@ impl Prices {
                 let why = format!(
                     "it is not Stoker's, and stands in the place of one: delete it, or label it {OWNER}={FIELD_MANAGER}"
                 );
-                look.faults.insert(format!("NodeOverlay {name}"), why);
+                look.faults.add(format!("NodeOverlay {name}"), why);
                 continue;
             }
             let stands = ours.get(name.as_str());
             let own = stands.map(|overlay| overlay.spec.weight).filter(|weight| !of_theirs.contains(weight));
             let Some(weight) = own.or_else(|| WEIGHTS.clone().find(|weight| !taken.contains(weight))) else {
-                look.faults.insert(format!("NodeOverlay {name}"), "every weight from 4000 to 4999 is taken".to_owned());
+                look.faults.add(format!("NodeOverlay {name}"), "every weight from 4000 to 4999 is taken");
                 continue;
             };
             taken.insert(weight);
@@ -168,7 +169,7 @@ impl Prices {
                         .to_owned()
                 }
             };
-            look.faults.insert(format!("NodeOverlay {name}"), why);
+            look.faults.add(format!("NodeOverlay {name}"), why);
         }
     }
 }
@@ -252,15 +253,23 @@ fn spot(
     market: &Market,
     ours: &BTreeMap<&str, &NodeOverlay>,
     wanted: &mut BTreeMap<String, Wanted>,
-    faults: &mut BTreeMap<String, String>,
+    faults: &mut Faults,
 ) {
     let mut by_percent: BTreeMap<(&str, u32), Priced> = BTreeMap::new();
     for (name, makes) in priced.iter().filter(|(_, makes)| makes.capacity_types.contains(&CapacityType::Spot)) {
-        let Some((of, pool)) = inputs.facts.pools.get(*name).and_then(|pool| inputs.rules_of(pool)) else { continue };
-        let Some(rules) = pool.and_then(|pool| pool.spot.as_ref()) else {
-            let why = format!("its label {RULES_LABEL} names {of}, and the policy has no such pool that buys spot");
-            faults.insert(format!("NodePool {name}"), why);
-            continue;
+        let Some(pool) = inputs.facts.pools.get(*name) else { continue };
+        let rules = inputs.rules_of(pool).and_then(|pool| match pool.map(|pool| (pool, &pool.spot)) {
+            None => Ok(None),
+            Some((pool, Some(rules))) => Ok(Some((pool.name.as_str(), rules))),
+            Some((pool, None)) => Err(format!("pool {}, which its label {RULES_LABEL} names, buys no spot", pool.name)),
+        });
+        let (of, rules) = match rules {
+            Ok(None) => continue,
+            Ok(Some(rules)) => rules,
+            Err(why) => {
+                faults.add(format!("NodePool {name}"), format!("its spot keeps the market's price: {why}"));
+                continue;
+            }
         };
         for spec in &makes.types {
             let places = market.sold(makes, spec).flat_map(|sold| &sold.spot);
@@ -339,19 +348,17 @@ fn ready(overlay: &NodeOverlay) -> Option<(bool, &str)> {
 }
 
 /// The steered pools whose prices Karpenter compares; the others are named with what stands in the way.
-fn priced<'a>(made: &'a Made, faults: &mut BTreeMap<String, String>) -> Vec<(&'a str, &'a Makes)> {
+fn priced<'a>(made: &'a Made, faults: &mut Faults) -> Vec<(&'a str, &'a Makes)> {
     let mut priced = Vec::new();
     for (name, makes) in made {
         match makes {
             Ok(makes) if makes.cloud.as_str() == "gcp" => {
-                let why =
-                    "its prices are not steered: Karpenter on Google does not obey NodeOverlays; steer it by limits, or by \
-                           spec.weight"
-                        .to_owned();
-                faults.entry(format!("NodePool {name}")).or_insert(why);
+                let why = "its prices are not steered: Karpenter on Google does not obey NodeOverlays; steer it by limits, or by \
+                     spec.weight";
+                faults.add(format!("NodePool {name}"), why);
             }
             Ok(makes) => priced.push((name.as_str(), makes.as_ref())),
-            Err(why) => drop(faults.entry(format!("NodePool {name}")).or_insert_with(|| why.clone())),
+            Err(why) => faults.add(format!("NodePool {name}"), why),
         }
     }
     priced

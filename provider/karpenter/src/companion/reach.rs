@@ -1,17 +1,17 @@
-//! Reach: what nodes a `NodePool` may make, and so which quotas they count against and how large the largest is.
+//! Reach: what nodes a `NodePool` may make, and so which quotas they count against and how large they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stoker_core::base::ids::{Cloud, Region, ZoneId};
+use stoker_core::base::ids::{Cloud, InstanceType, Region, ZoneId};
 use stoker_core::base::kinds::QuotaUnit;
 use stoker_core::catalogue::claims::Claims;
 use stoker_core::market::labels::CAPACITY_TYPE_LABEL;
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Place};
 use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::GPU_RESOURCE;
-use stoker_core::policy::Policy;
 use stoker_core::policy::rules::supplier::{CARRIER_LABEL, CLOUD_LABEL, cloud_of_class};
+use stoker_core::policy::{Policy, Quota};
 use stoker_service::init::allow;
 use stoker_service::kube::Expression;
 
@@ -118,18 +118,36 @@ fn only_region(policy: &Policy) -> Option<Region> {
 pub(crate) struct Reach {
     /// The quotas that may count its nodes, by their places in the policy.
     pub(crate) quotas: BTreeSet<usize>,
-    /// vCPUs of its largest node.
-    pub(crate) most_vcpus: u64,
-    /// GPUs of the node that has most.
-    pub(crate) most_gpus: u64,
+    /// vCPUs of its nodes.
+    pub(crate) vcpus: Sizes,
+    /// Their GPUs.
+    pub(crate) gpus: Sizes,
+    /// Types that need more than a quota has, with that quota.
+    pub(crate) too_large: BTreeSet<(usize, InstanceType)>,
+}
+
+/// The smallest and the largest of some nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
+impl Sizes {
+    /// Those of no node yet.
+    const NONE: Self = Self { least: u64::MAX, most: 0 };
+
+    fn and(self, other: u64) -> Self {
+        Self { least: self.least.min(other), most: self.most.max(other) }
+    }
 }
 
 impl Reach {
-    /// What its largest node takes of a quota in that unit.
-    pub(crate) const fn largest(&self, unit: QuotaUnit) -> u64 {
+    /// What its nodes take of a quota in that unit.
+    pub(crate) const fn sizes(&self, unit: QuotaUnit) -> Sizes {
         match unit {
-            QuotaUnit::Vcpus => self.most_vcpus,
-            QuotaUnit::Gpus => self.most_gpus,
+            QuotaUnit::Vcpus => self.vcpus,
+            QuotaUnit::Gpus => self.gpus,
         }
     }
 
@@ -138,11 +156,11 @@ impl Reach {
     /// # Errors
     /// Why its limits cannot be steered, and the cure.
     pub(crate) fn of(makes: &Makes, policy: &Policy) -> Result<Self, String> {
-        let mut reach = Self { quotas: BTreeSet::new(), most_vcpus: 0, most_gpus: 0 };
+        let mut reach = Self { quotas: BTreeSet::new(), vcpus: Sizes::NONE, gpus: Sizes::NONE, too_large: BTreeSet::new() };
         for spec in &makes.types {
             let vcpus = spec.vcpus.ok_or_else(|| format!("nobody knows how many vCPUs a {} has", spec.instance_type))?;
-            reach.most_vcpus = reach.most_vcpus.max(u64::from(vcpus));
-            reach.most_gpus = reach.most_gpus.max(u64::from(spec.advertised_gpus()));
+            reach.vcpus = reach.vcpus.and(u64::from(vcpus));
+            reach.gpus = reach.gpus.and(u64::from(spec.advertised_gpus()));
             for (region, capacity_type) in
                 makes.regions.iter().flat_map(|region| makes.capacity_types.iter().map(move |of| (region, *of)))
             {
@@ -151,6 +169,9 @@ impl Reach {
                 let place = Place { cloud, region: region.clone(), zone, instance_type };
                 let claims = Claims::of(policy, &place, spec, capacity_type);
                 reach.quotas.extend(claims.listed.iter().map(|claim| claim.quota));
+                let share = |quota: usize| policy.quotas.get(quota).map_or(0, Quota::share);
+                let too_large = claims.listed.iter().filter(|claim| claim.units > share(claim.quota));
+                reach.too_large.extend(too_large.map(|claim| (claim.quota, spec.instance_type.clone())));
             }
         }
         if reach.quotas.is_empty() {
@@ -189,6 +210,14 @@ fn capacity_types(requirements: &[Expression]) -> impl Iterator<Item = CapacityT
 /// They may allow types that the price tables do not have: how large those are nobody knows.
 fn types(requirements: &[Expression], cloud: &Cloud, book: &PriceBook) -> Result<Vec<Arc<InstanceSpec>>, String> {
     let all: Vec<&Arc<InstanceSpec>> = book.specs().filter(|spec| spec.cloud == *cloud).collect();
+    if all.is_empty() {
+        let known: BTreeSet<&str> = book.specs().map(|spec| spec.cloud.as_str()).collect();
+        let known: Vec<&str> = known.into_iter().collect();
+        return Err(format!(
+            "no price table is of cloud {cloud}: name another by the label {CLOUD_LABEL}, of {}",
+            known.join(", ")
+        ));
+    }
     let mut unknown =
         values(requirements, INSTANCE_TYPE).filter(|name| !all.iter().any(|spec| spec.instance_type.as_str() == *name));
     if let Some(name) = unknown.next() {
@@ -235,9 +264,15 @@ mod tests {
     fn a_pool_reaches_the_quotas_of_all_that_it_may_make() {
         let family = "karpenter.k8s.aws/instance-family";
         let g6 = by(&json!([one(family, &["g6"]), one(CAPACITY_TYPE_LABEL, &["on-demand"])])).unwrap();
-        assert_eq!((g6.quotas.into_iter().collect::<Vec<_>>(), g6.most_vcpus, g6.most_gpus), (vec![0], 48, 4));
+        assert_eq!(
+            (g6.quotas.into_iter().collect::<Vec<_>>(), g6.vcpus, g6.gpus),
+            (vec![0], Sizes { least: 4, most: 48 }, Sizes { least: 1, most: 4 })
+        );
         let spot = by(&json!([one(INSTANCE_TYPE, &["g6.xlarge"]), one(CAPACITY_TYPE_LABEL, &["spot"])])).unwrap();
-        assert_eq!((spot.quotas.into_iter().collect::<Vec<_>>(), spot.most_vcpus, spot.most_gpus), (vec![1], 4, 1));
+        assert_eq!(
+            (spot.quotas.into_iter().collect::<Vec<_>>(), spot.vcpus, spot.gpus),
+            (vec![1], Sizes { least: 4, most: 4 }, Sizes { least: 1, most: 1 })
+        );
         // One that names no capacity type may make any.
         let any = by(&json!([one(INSTANCE_TYPE, &["g6.xlarge"])])).unwrap();
         assert_eq!(any.quotas.into_iter().collect::<Vec<_>>(), [0, 1]);

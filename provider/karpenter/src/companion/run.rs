@@ -1,6 +1,5 @@
 //! The companion at work: it watches, looks, and writes.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +14,11 @@ use stoker_service::kube::act::{About, KubeAct, Severity};
 use stoker_service::kube::feed::{WatchHealth, WatchedKind, config, follow};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
+use super::faults::{Faults, Known, Said};
 use super::marks::FIELD_MANAGER;
 use super::protect::Change;
 use super::tables::Tables;
-use super::write::Writer;
+use super::write::{PoolChange, Writer};
 use super::{Companion, Inputs, Look, State, Used, prices};
 use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool};
 
@@ -72,9 +72,9 @@ impl Companion {
                     let prices = (self.view)().catalogue.policy.karpenter.has(Lever::Prices);
                     if let Some(broken) = of_overlays.broken().filter(|_| prices) {
                         let cure = "apply manifests/karpenter/steering.yaml; it needs Karpenter 1.7 or later";
-                        faults.insert("the watch of NodeOverlays".to_owned(), format!("{broken}: {cure}"));
+                        faults.add("the watch of NodeOverlays", format!("{broken}: {cure}"));
                     }
-                    self.metrics.not_steered(faults.len());
+                    self.metrics.not_steered(faults.0.len());
                     running.tell(&self.act, faults).await;
                 }
             }
@@ -96,11 +96,11 @@ struct Running {
     /// Since when it is not known what is used, or what Karpenter has.
     blind: Option<Instant>,
     /// Why prices could not be written, until they are written again.
-    unpriced: BTreeMap<String, String>,
+    unpriced: Faults,
     /// Why limits could not be written, until they are written again.
-    refused: BTreeMap<String, String>,
+    refused: Faults,
     /// What was wrong at the last look.
-    told: BTreeMap<String, String>,
+    known: Known,
 }
 
 impl Running {
@@ -109,37 +109,37 @@ impl Running {
         Self {
             tables: Tables::default(),
             state: State::default(),
-            writer: Writer::new(client),
+            writer: Writer::new(client, false),
             holder,
             burst: None,
             priced: None,
             beat: None,
             blind: None,
-            unpriced: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            told: BTreeMap::new(),
+            unpriced: Faults::default(),
+            refused: Faults::default(),
+            known: Known::default(),
         }
     }
 
-    /// Looks, tells the decisions, and writes; what is wrong, by object.
-    async fn turn(&mut self, companion: &Companion, health: &[Arc<WatchHealth>]) -> BTreeMap<String, String> {
+    /// Looks, tells the decisions, and writes; what is wrong.
+    async fn turn(&mut self, companion: &Companion, health: &[Arc<WatchHealth>]) -> Faults {
         let view = (companion.view)();
         let (policy, now) = (&view.catalogue.policy, Instant::now());
-        let mut faults = BTreeMap::new();
+        let mut faults = Faults::default();
         for broken in health.iter().filter_map(|health| health.broken()) {
             let why =
                 format!("{broken}: apply manifests/karpenter/steering.yaml; it needs Karpenter 1.0 or later (karpenter.sh/v1)");
-            faults.insert(format!("the watch of {}", broken.watched), why);
+            faults.add(format!("the watch of {}", broken.watched), why);
         }
         let writes = !policy.karpenter.dry_run && policy.karpenter.steers();
-        let all_stand = faults.is_empty();
+        let all_stand = faults.0.is_empty();
         let is_blind = !all_stand || view.ready.is_err();
         self.blind = if is_blind { self.blind.or(Some(now)) } else { None };
         let long_blind = self.blind.is_some_and(|since| now.duration_since(since) >= BLIND_FOR);
         if writes && !long_blind && self.beat.is_none_or(|at| now.duration_since(at) >= BEAT_EVERY) {
             match self.writer.beat(&self.holder, Timestamp::now()).await {
                 Ok(()) => self.beat = Some(now),
-                Err(why) => drop(faults.insert("Lease".to_owned(), why)),
+                Err(why) => faults.add("Lease", why),
             }
         }
         if !policy.karpenter.promises() {
@@ -149,9 +149,12 @@ impl Running {
         if long_blind {
             let covered: Vec<String> = self.tables.facts().into_iter().flat_map(prices::covered).map(str::to_owned).collect();
             self.remove(&covered).await;
-            faults.extend(self.unpriced.clone());
+            faults.add_all(&self.unpriced);
         }
-        let Some(facts) = self.tables.facts().filter(|_| all_stand) else { return faults };
+        let Some(facts) = self.tables.facts().filter(|_| all_stand) else {
+            faults.add_all(&self.known.of_objects());
+            return faults;
+        };
         let occupied = companion.feed.occupied().borrow().clone().filter(|_| companion.feed.healthy());
         let used = Used::of(&view.memory, &view.catalogue, view.wall);
         let (book, used, occupied) = (companion.book.as_ref(), used.as_ref(), occupied.as_deref());
@@ -160,7 +163,7 @@ impl Running {
             policy.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..policy.as_ref().clone() });
         let policy = nothing.as_ref().unwrap_or(policy);
         let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, now });
-        faults.append(&mut look.faults);
+        faults.add_all(&look.faults);
         if let Some(promised) = look.promised.take().filter(|_| policy.karpenter.promises()) {
             companion.promised.send_if_modified(|known| {
                 let changed = known.as_ref() != Some(&promised);
@@ -176,9 +179,9 @@ impl Running {
         // Before the first decision nobody knows what Stoker's own nodes are.
         if view.ready.is_ok() {
             self.write_pools(&look, now).await;
-            faults.extend(self.refused.clone());
+            faults.add_all(&self.refused);
             self.write_prices(&look, now).await;
-            faults.extend(self.unpriced.clone());
+            faults.add_all(&self.unpriced);
         }
         self.write_nodes(&look, &mut faults).await;
         faults
@@ -190,49 +193,32 @@ impl Running {
         let none =
             look.limits.is_empty() && look.given_back.is_empty() && windows.set.is_empty() && windows.given_back.is_empty();
         if due || none {
-            self.refused.clear();
+            self.refused = Faults::default();
         }
         if !due || none {
             return;
         }
         self.burst = Some(now);
-        for (name, mark) in &look.limits {
-            let Some(pool) = self.pool(name) else { continue };
-            let written = self.writer.limit(pool, mark).await;
-            self.state.rewrites.entry(name.clone()).or_default().wrote(matches!(written, Ok(Some(_))));
-            self.wrote(name, written, &format!("set spec.limits {:?}, {}", mark.set, mark.why));
-        }
-        for (name, mark) in &look.given_back {
-            let Some(pool) = self.pool(name) else { continue };
-            let written = self.writer.give_back(pool, mark).await;
-            self.wrote(name, written, "gave spec.limits back");
-        }
-        for (name, mark) in &windows.set {
-            let Some(pool) = self.pool(name) else { continue };
-            let written = self.writer.set_window(pool, mark).await;
-            self.state.window_rewrites.entry(name.clone()).or_default().wrote(matches!(written, Ok(Some(_))));
-            self.wrote(name, written, &format!("set consolidateAfter {}, {}", mark.set, mark.why));
-        }
-        for (name, mark) in &windows.given_back {
-            let Some(pool) = self.pool(name) else { continue };
-            let written = self.writer.give_window_back(pool, mark).await;
-            self.wrote(name, written, "gave consolidateAfter back");
-        }
-    }
-
-    fn pool(&self, name: &str) -> Option<&NodePool> {
-        self.tables.facts()?.pools.get(name)
-    }
-
-    /// Takes note of a `NodePool` as it was written.
-    fn wrote(&mut self, name: &str, written: Result<Option<NodePool>, String>, what: &str) {
-        match written {
-            Ok(Some(written)) => {
-                tracing::info!(node_pool = name, "{what}");
-                self.tables.pools.take(Event::Apply(written));
+        let limits = look.limits.iter().map(|(name, mark)| (name, PoolChange::Limits(mark)));
+        let limits = limits.chain(look.given_back.iter().map(|(name, mark)| (name, PoolChange::LimitsBack(mark))));
+        let set = windows.set.iter().map(|(name, mark)| (name, PoolChange::Window(mark)));
+        let back = windows.given_back.iter().map(|(name, mark)| (name, PoolChange::WindowBack(mark)));
+        for (name, change) in limits.chain(set).chain(back) {
+            let Some(pool) = self.tables.facts().and_then(|facts| facts.pools.get(name)) else { continue };
+            match self.writer.change(pool, change).await {
+                Ok(Some(written)) => {
+                    tracing::info!(node_pool = name, "{change}");
+                    match change {
+                        PoolChange::Limits(_) => self.state.rewrites.entry(name.clone()).or_default().wrote(),
+                        PoolChange::Window(_) => self.state.window_rewrites.entry(name.clone()).or_default().wrote(),
+                        PoolChange::LimitsBack(_) | PoolChange::WindowBack(_) => {}
+                    }
+                    self.tables.pools.take(Event::Apply(written));
+                }
+                // Somebody else has changed it meanwhile, as Karpenter does after each change of ours: the next look goes on.
+                Ok(None) => self.burst = None,
+                Err(why) => self.refused.add(format!("NodePool {name}"), why),
             }
-            Ok(None) => {}
-            Err(why) => drop(self.refused.insert(format!("NodePool {name}"), why)),
         }
     }
 
@@ -241,7 +227,7 @@ impl Running {
         let (covered, others): (Vec<_>, Vec<_>) = look.unpriced.iter().cloned().partition(|name| prices::is_covered(name));
         let due = self.priced.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
         if due || look.unpriced.is_empty() && look.overlays.is_empty() {
-            self.unpriced.clear();
+            self.unpriced = Faults::default();
         }
         self.remove(&covered).await;
         if !due || others.is_empty() && look.overlays.is_empty() {
@@ -255,7 +241,7 @@ impl Running {
                     self.tables.overlays.take(Event::Apply(written));
                 }
                 Ok(None) => {}
-                Err(why) => drop(self.unpriced.insert(format!("NodeOverlay {name}"), why)),
+                Err(why) => self.unpriced.add(format!("NodeOverlay {name}"), why),
             }
         }
         // A surcharge on spot goes when the one in its place is there.
@@ -267,12 +253,12 @@ impl Running {
             let Some(overlay) = self.tables.facts().and_then(|facts| facts.overlays?.get(name)) else { continue };
             match self.writer.remove_overlay(overlay).await {
                 Ok(()) => tracing::info!(overlay = name, "took a price back"),
-                Err(why) => drop(self.unpriced.insert(format!("NodeOverlay {name}"), why)),
+                Err(why) => self.unpriced.add(format!("NodeOverlay {name}"), why),
             }
         }
     }
 
-    async fn write_nodes(&mut self, look: &Look, faults: &mut BTreeMap<String, String>) {
+    async fn write_nodes(&mut self, look: &Look, faults: &mut Faults) {
         let mut failed = 0;
         for (name, change) in look.nodes.iter().take(MOST_NODES) {
             // Where a right is missing all would fail alike.
@@ -288,7 +274,7 @@ impl Running {
                 Ok(Some(written)) => self.tables.nodes.take(Event::Apply(written)),
                 Ok(None) => {}
                 Err(why) => {
-                    faults.insert(format!("Node {name}"), why);
+                    faults.add(format!("Node {name}"), why);
                     failed += 1;
                 }
             }
@@ -296,15 +282,16 @@ impl Running {
     }
 
     /// Says once what is wrong, in the log and in an Event.
-    async fn tell(&mut self, act: &KubeAct, faults: BTreeMap<String, String>) {
-        for (object, why) in faults.iter().filter(|(object, why)| self.told.get(*object) != Some(*why)) {
-            tracing::warn!(object, "Karpenter is not steered as it should be: {why}");
-            let about = object.strip_prefix("NodePool ").map_or(About::Stoker, About::NodePool);
-            act.event(about, Severity::Warning, "SteeringFailed", &format!("{object}: {why}")).await;
+    async fn tell(&mut self, act: &KubeAct, faults: Faults) {
+        for (object, said) in self.known.note(faults, Instant::now()) {
+            match said {
+                Said::Wrong(why) => {
+                    tracing::warn!(object, "Karpenter is not steered as it should be: {why}");
+                    let about = object.strip_prefix("NodePool ").map_or(About::Stoker, About::NodePool);
+                    act.event(about, Severity::Warning, "SteeringFailed", &format!("{object}: {why}")).await;
+                }
+                Said::Right => tracing::info!(object, "Karpenter is steered again"),
+            }
         }
-        for object in self.told.keys().filter(|object| !faults.contains_key(*object)) {
-            tracing::info!(object, "Karpenter is steered again");
-        }
-        self.told = faults;
     }
 }

@@ -95,7 +95,7 @@ fn is_launched(claim: &NodeClaim) -> bool {
 pub(crate) struct Has {
     /// Amounts of its nodes.
     pub(crate) used: Units,
-    /// Claims that have no machine yet.
+    /// Claims of which Karpenter does not know yet what they get, and counts nothing.
     pub(crate) unlaunched: u64,
 }
 
@@ -153,36 +153,29 @@ impl<'a> Facts<'a> {
         coming
     }
 
-    /// What the nodes of such `NodePools` have, as Karpenter counts them: those of claims of whoever, without those that go; and how many
-    /// claims have no machine yet.
-    ///
-    /// # Errors
-    /// Names a claim of which that cannot be told.
-    pub(crate) fn used<'p>(&self, pools: impl Iterator<Item = &'p str>) -> Result<BTreeMap<&'p str, Has>, String> {
+    /// What the nodes of such `NodePools` have, as Karpenter counts them: those of claims of whoever, without those that go.
+    pub(crate) fn used<'p>(&self, pools: impl Iterator<Item = &'p str>) -> BTreeMap<&'p str, Has> {
         let mut all: BTreeMap<&str, Has> = pools.map(|pool| (pool, Has::default())).collect();
         for claim in self.claims.values() {
             let Some(has) = label(&claim.meta, NODE_POOL).and_then(|pool| all.get_mut(pool)) else { continue };
-            if !is_launched(claim) {
-                has.unlaunched += 1;
-                continue;
-            }
             let node = self.nodes.get(&claim.status.node_name);
             let goes = claim.meta.deletion_timestamp.is_some()
                 || node.is_some_and(|node| node.spec.taints.iter().any(|taint| taint.key == DISRUPTED));
-            if goes {
-                continue;
-            }
-            for (resource, sum) in &mut has.used {
-                // By the Node, and by the claim what its kubelet does not say yet. One without GPUs does not name them.
-                let of_node = node.and_then(|node| node.status.capacity.get(*resource)).and_then(amount).filter(|has| *has > 0);
-                let of_claim = || claim.status.capacity.get(*resource).map_or(Some(0).filter(|_| *resource != "cpu"), amount);
-                let amount = of_node
-                    .or_else(of_claim)
-                    .ok_or_else(|| format!("NodeClaim {}: status.capacity does not tell its {resource}", name(&claim.meta)))?;
-                *sum = sum.saturating_add(amount);
+            // By the Node, and by the claim what its kubelet does not say yet.
+            let amount_of = |resource: &str| {
+                let of_node = node.and_then(|node| node.status.capacity.get(resource)).and_then(amount).filter(|has| *has > 0);
+                of_node.or_else(|| claim.status.capacity.get(resource).and_then(amount))
+            };
+            if !is_launched(claim) || amount_of("cpu").is_none() {
+                has.unlaunched += 1;
+            } else if !goes {
+                for (resource, sum) in &mut has.used {
+                    // A machine without GPUs does not name them.
+                    *sum = sum.saturating_add(amount_of(resource).unwrap_or(0));
+                }
             }
         }
-        Ok(all)
+        all
     }
 }
 
@@ -225,20 +218,21 @@ mod tests {
         let calm = of(json!([]));
         let facts = calm.facts().unwrap();
         // Whoever made a claim, Karpenter counts it by its label.
-        let used = facts.used(["gpu", "other"].into_iter()).unwrap();
+        let used = facts.used(["gpu", "other"].into_iter());
         assert_eq!(
             (used["gpu"].used["cpu"], used["gpu"].used[GPU_RESOURCE], used["other"].used["cpu"]),
             (4 + 48 + 4, 1 + 4 + 1, 0)
         );
+        assert_eq!(used["gpu"].unlaunched, 1);
         let disrupted = of(json!([{ "key": DISRUPTED, "effect": "NoSchedule" }]));
-        assert_eq!(disrupted.facts().unwrap().used(std::iter::once("gpu")).unwrap()["gpu"].used["cpu"], 48 + 4);
+        assert_eq!(disrupted.facts().unwrap().used(std::iter::once("gpu"))["gpu"].used["cpu"], 48 + 4);
     }
 
     #[test]
-    fn a_claim_that_does_not_say_what_it_got_is_unknown() {
+    fn a_machine_of_which_karpenter_counts_nothing_yet_is_on_its_way() {
         let untold = with(claim(0, "g6e.4xlarge", "16", "1"), "/status/capacity", json!({}));
         let tables = tables(&[untold], &json!([]));
-        let told = tables.facts().unwrap().used(std::iter::once("gpu")).unwrap_err();
-        assert_eq!(told, "NodeClaim claim-0: status.capacity does not tell its cpu");
+        let used = tables.facts().unwrap().used(std::iter::once("gpu"));
+        assert_eq!((used["gpu"].used["cpu"], used["gpu"].unlaunched), (0, 1));
     }
 }

@@ -6,6 +6,7 @@ use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL};
 use stoker_core::policy::rules::stabilization::Window;
 
 use super::Inputs;
+use super::faults::Faults;
 use super::market::Market;
 use super::marks::{Rewrites, WindowMark};
 use super::reach::{Made, Makes};
@@ -21,9 +22,10 @@ fn wanted<'a>(
     inputs: &Inputs<'a>,
     rewrites: &mut Rewrites,
 ) -> Result<Option<WindowMark>, String> {
-    let Some((of, rules)) = inputs.rules_of(pool) else { return Ok(None) };
-    let Some((rules, window)) = rules.and_then(|rules| Some((rules, rules.stabilization.as_ref()?))) else {
-        return Err(format!("its label {RULES_LABEL} names {of}, and the policy has no such pool with a window"));
+    let Some(rules) = inputs.rules_of(pool)? else { return Ok(None) };
+    let of = &rules.name;
+    let Some(window) = &rules.stabilization else {
+        return Err(format!("pool {of}, which its label {RULES_LABEL} names, has no window"));
     };
     // One window holds for all types: that of the most expensive.
     let length = match window.window {
@@ -52,7 +54,7 @@ pub(super) fn plan(
     inputs: &Inputs<'_>,
     (made, market): (&Made, &Market),
     rewrites: &mut BTreeMap<String, Rewrites>,
-    faults: &mut BTreeMap<String, String>,
+    faults: &mut Faults,
 ) -> Plan {
     let mut plan = Plan::default();
     for (name, pool) in inputs.facts.pools {
@@ -64,13 +66,13 @@ pub(super) fn plan(
         let rewrites = makes.map(|_| rewrites.entry(name.clone()).or_default());
         let wanted = makes.zip(rewrites).map_or(Ok(None), |(makes, rewrites)| {
             let made = makes.as_ref().map_err(String::clone)?;
-            wanted(pool, (made, market), inputs, rewrites)
+            wanted(pool, (made, market), inputs, rewrites).map_err(|why| format!("its window is not steered: {why}"))
         });
         match (wanted, mark) {
             (Ok(Some(wanted)), Ok(mark)) if mark.as_ref() == Some(&wanted) && wanted.stands(pool) => {}
             (Ok(Some(wanted)), _) => plan.set.push((name.clone(), wanted)),
             (Ok(None), Ok(mark)) => plan.given_back.extend(mark.map(|mark| (name.clone(), mark))),
-            (Err(why), _) | (Ok(None), Err(why)) => drop(faults.insert(format!("NodePool {name}"), why)),
+            (Err(why), _) | (Ok(None), Err(why)) => faults.add(format!("NodePool {name}"), why),
         }
     }
     plan

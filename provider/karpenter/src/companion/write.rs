@@ -1,6 +1,7 @@
 //! The only writer: each call changes fields that Stoker owns, of one object, on top of what was seen of it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -31,19 +32,60 @@ pub(crate) struct Writer {
     overlays: Api<NodeOverlay>,
     leases: Api<Lease>,
     client: Client,
+    /// Whether the API server only tells whether it would take a write.
+    dry_run: bool,
+}
+
+/// What is done to a `NodePool`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PoolChange<'a> {
+    Limits(&'a LimitsMark),
+    LimitsBack(&'a LimitsMark),
+    Window(&'a WindowMark),
+    WindowBack(&'a WindowMark),
+}
+
+impl fmt::Display for PoolChange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limits(mark) => write!(f, "set spec.limits {:?}: {}", mark.set, mark.why),
+            Self::LimitsBack(_) => f.write_str("gave spec.limits back"),
+            Self::Window(mark) => write!(f, "set consolidateAfter {}: {}", mark.set, mark.why),
+            Self::WindowBack(_) => f.write_str("gave consolidateAfter back"),
+        }
+    }
 }
 
 /// Why a write failed: the object, and the cure where it is known.
 type Written<T> = Result<T, String>;
 
 impl Writer {
-    pub(crate) fn new(client: &Client) -> Self {
+    pub(crate) fn new(client: &Client, dry_run: bool) -> Self {
         Self {
+            dry_run,
             pools: Api::all(client.clone()),
             nodes: Api::all(client.clone()),
             overlays: Api::all(client.clone()),
             leases: Api::default_namespaced(client.clone()),
             client: client.clone(),
+        }
+    }
+
+    fn apply(&self, manager: &str) -> PatchParams {
+        PatchParams { dry_run: self.dry_run, ..PatchParams::apply(manager) }
+    }
+
+    fn merge(&self) -> PatchParams {
+        PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), dry_run: self.dry_run, ..PatchParams::default() }
+    }
+
+    /// Changes a `NodePool`.
+    pub(crate) async fn change(&self, pool: &NodePool, change: PoolChange<'_>) -> Written<Option<NodePool>> {
+        match change {
+            PoolChange::Limits(mark) => self.limit(pool, mark).await,
+            PoolChange::LimitsBack(mark) => self.give_back(pool, mark).await,
+            PoolChange::Window(mark) => self.set_window(pool, mark).await,
+            PoolChange::WindowBack(mark) => self.give_window_back(pool, mark).await,
         }
     }
 
@@ -53,7 +95,7 @@ impl Writer {
         let annotations = json!({ LIMITS: serde_json::to_string(mark).unwrap_or_default() });
         let mut object = seen(pool, &annotations);
         object["spec"] = json!({ "limits": limits });
-        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let params = self.apply(FIELD_MANAGER).force();
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &params, &Patch::Apply(object))).await
     }
 
@@ -63,14 +105,14 @@ impl Writer {
         if let Some(limits) = mark.given_back(pool.spec.limits.as_ref()) {
             change["spec"] = json!({ "limits": limits });
         }
-        told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &merge(), &Patch::Merge(change))).await
+        told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &self.merge(), &Patch::Merge(change))).await
     }
 
     /// Sets a window, and the mark that says what was there. It is applied by a name of its own, as one apply says all that it owns.
     pub(crate) async fn set_window(&self, pool: &NodePool, mark: &WindowMark) -> Written<Option<NodePool>> {
         let mut object = seen(pool, &json!({ WINDOW: serde_json::to_string(mark).unwrap_or_default() }));
         object["spec"] = json!({ "disruption": { "consolidateAfter": mark.set } });
-        let params = PatchParams::apply(WINDOW_MANAGER).force();
+        let params = self.apply(WINDOW_MANAGER).force();
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &params, &Patch::Apply(object))).await
     }
 
@@ -80,7 +122,7 @@ impl Writer {
         if mark.stands(pool) {
             change["spec"] = json!({ "disruption": { "consolidateAfter": mark.was } });
         }
-        told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &merge(), &Patch::Merge(change))).await
+        told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &self.merge(), &Patch::Merge(change))).await
     }
 
     /// Protects a Node. One whose annotation somebody else sets meanwhile stays theirs: nothing is forced.
@@ -97,7 +139,7 @@ impl Writer {
             Guard::Overruled | Guard::None | Guard::Theirs => json!({ PROTECTED: null }),
         };
         let change = seen(node, &annotations);
-        told("Node", name(&node.meta), self.nodes.patch(name(&node.meta), &merge(), &Patch::Merge(change))).await
+        told("Node", name(&node.meta), self.nodes.patch(name(&node.meta), &self.merge(), &Patch::Merge(change))).await
     }
 
     /// Sets a price. One that somebody else has changed meanwhile stays as it is until the next look.
@@ -108,14 +150,14 @@ impl Writer {
             "metadata": { "name": name, "labels": { OWNER: FIELD_MANAGER }, "annotations": { REASON: overlay.why } },
             "spec": overlay.spec,
         });
-        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let params = self.apply(FIELD_MANAGER).force();
         told("NodeOverlay", name, self.overlays.patch(name, &params, &Patch::Apply(object))).await
     }
 
     /// Takes a price back: the very object that was seen.
     pub(crate) async fn remove_overlay(&self, overlay: &NodeOverlay) -> Written<()> {
         let preconditions = Preconditions { uid: overlay.meta.uid.clone(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let params = DeleteParams { preconditions: Some(preconditions), dry_run: self.dry_run, ..DeleteParams::default() };
         let name = name(&overlay.meta);
         told("NodeOverlay", name, async { self.overlays.delete(name, &params).await.map(drop) }).await.map(drop)
     }
@@ -129,14 +171,10 @@ impl Writer {
             "metadata": { "name": LEASE },
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": 30, "renewTime": at },
         });
-        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let params = self.apply(FIELD_MANAGER).force();
         let what = format!("{}/{LEASE}", self.client.default_namespace());
         told("Lease", &what, self.leases.patch(LEASE, &params, &Patch::Apply(lease))).await.map(drop)
     }
-}
-
-fn merge() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 /// A change of the annotations of the very object that was seen: of no later version, and of no other of its name.
@@ -168,10 +206,10 @@ pub(crate) fn with_cure(kind: &str, error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 403 => format!("{words}: apply manifests/karpenter/steering.yaml"),
         kube::Error::Api(status) if status.code == 404 && kind == "NodeOverlay" => {
-            format!("{words}: this cluster has no NodeOverlays; install Karpenter 1.7 or later, or take prices out of steer")
+            "this cluster has no NodeOverlays: install Karpenter 1.7 or later, or take prices out of steer".to_owned()
         }
         kube::Error::Api(status) if status.code == 404 && ["NodePool", "NodeClaim"].contains(&kind) => {
-            format!("{words}: this cluster has no NodePools of karpenter.sh/v1; install Karpenter 1.0 or later")
+            format!("this cluster has no Karpenter, as it knows no {kind} of karpenter.sh/v1: install Karpenter 1.0 or later")
         }
         _ => words,
     }

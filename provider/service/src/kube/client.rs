@@ -65,11 +65,18 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     Client::try_from(config).map_err(|source| ClientError::Build(Box::new(source)))
 }
 
-/// A failed request in words: what the system said, where the server was not reached at all, as the
-/// client's own message leaves that out.
+/// A failed request in words: what the server answered, and what the system said where it was not reached at all, as the client's own
+/// message leaves that out.
 pub fn in_words(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |cause| (*cause).source());
-    let Some(of_system) = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).last() else {
+    let causes = || std::iter::successors(Some(error), |cause| (*cause).source());
+    let answered = causes().find_map(|cause| match cause.downcast_ref::<kube::Error>()? {
+        kube::Error::Api(status) => Some(&status.message).filter(|message| !message.is_empty()),
+        _ => None,
+    });
+    if let Some(message) = answered {
+        return message.clone();
+    }
+    let Some(of_system) = causes().filter_map(|cause| cause.downcast_ref::<io::Error>()).last() else {
         return error.to_string();
     };
     let why = match of_system.kind() {
@@ -86,6 +93,13 @@ pub fn in_words(error: &(dyn Error + 'static)) -> String {
 mod tests {
 
     use super::*;
+
+    #[test]
+    fn an_answer_of_the_server_is_told_by_its_message_alone() {
+        let message = "nodes is forbidden: User \"u\" cannot list resource \"nodes\"";
+        let status = kube::core::Status::failure(message, "Forbidden").with_code(403);
+        assert_eq!(in_words(&kube::Error::Api(Box::new(status))), message);
+    }
 
     #[tokio::test]
     async fn a_bad_kubeconfig_is_named() {

@@ -68,7 +68,8 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
 
 fn beside_karpenter(karpenter: &BesideKarpenter) -> RawKarpenter {
     RawKarpenter {
-        count_nodes: karpenter.count_nodes,
+        // Where they count by what is steered, it says so already.
+        count_nodes: (karpenter.count_nodes == karpenter.counts_nodes()).then_some(karpenter.count_nodes),
         steer: karpenter.steer.iter().copied().collect(),
         dry_run: karpenter.dry_run,
     }

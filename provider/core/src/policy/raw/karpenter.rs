@@ -11,9 +11,9 @@ use crate::policy::rules::karpenter::Lever;
 pub struct RawKarpenter {
     /// Whether GPU nodes of the cluster that Karpenter or anybody else bought count against `quotas`
     /// and `commitments`, next to Stoker's own. Leave them out of the quotas' `used` then. Default:
-    /// `false`, and `true` where `steer` has `limits` or `prices` and `dryRun` is not set.
-    #[serde(default)]
-    pub count_nodes: bool,
+    /// `false`, and always `true` where `steer` has `limits` or `prices` and `dryRun` is not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count_nodes: Option<bool>,
     /// What Stoker steers, in `NodePools` with the label `stoker.dev/steered: "true"`: `limits`
     /// writes their `spec.limits` so that Karpenter and Stoker together stay within `quotas`;
     /// `prices` has Karpenter compare what nodes cost with `commitments`, and spot with the work that

@@ -42,7 +42,7 @@ impl Lever {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BesideKarpenter {
-    /// Whether GPU nodes that others than Stoker bought count against quotas and commitments. See [`Self::counts_nodes`].
+    /// Whether the policy says that GPU nodes that others than Stoker bought count. See [`Self::counts_nodes`].
     pub count_nodes: bool,
     /// The parts of Karpenter that are steered.
     pub steer: BTreeSet<Lever>,

@@ -13,7 +13,8 @@ pub(super) fn beside_karpenter(faults: &mut Faults, path: &Path, raw: &RawPolicy
             "shows nothing, as nothing is steered: list limits, prices, protect or windows under steer",
         );
     }
-    if karpenter.count_nodes && raw.quotas.is_empty() && raw.commitments.is_empty() {
+    let count_nodes = karpenter.count_nodes == Some(true);
+    if count_nodes && raw.quotas.is_empty() && raw.commitments.is_empty() {
         let message = "has nothing to count nodes against: list quotas or commitments, or take it out";
         faults.add(&path.key("countNodes"), message);
     }
@@ -22,9 +23,10 @@ pub(super) fn beside_karpenter(faults: &mut Faults, path: &Path, raw: &RawPolicy
         let message = "limits are made of what is left of the quotas, and there is none: list them under quotas";
         faults.add(&steer.index(at), message);
     }
-    BesideKarpenter {
-        count_nodes: karpenter.count_nodes,
-        steer: karpenter.steer.iter().copied().collect(),
-        dry_run: karpenter.dry_run,
+    let read = BesideKarpenter { count_nodes, steer: karpenter.steer.iter().copied().collect(), dry_run: karpenter.dry_run };
+    if karpenter.count_nodes == Some(false) && read.counts_nodes() {
+        let message = "cannot be false beside limits or prices, which go by what others leave: take it out";
+        faults.add(&path.key("countNodes"), message);
     }
+    read
 }

@@ -157,7 +157,7 @@ fn a_price_stands_while_the_commitment_has_room_for_two_more_and_those_on_their_
     assert_eq!(requirements, ["theirs", "g6.xlarge", "on-demand"]);
     let mut standing = tables(&pools, &[shown(name, overlay, &ready())]);
     let stays = look(&mut state, &standing, 8, now);
-    assert!(stays.overlays.is_empty() && stays.unpriced.is_empty() && stays.faults.is_empty(), "{stays:?}");
+    assert!(stays.overlays.is_empty() && stays.unpriced.is_empty() && stays.faults.0.is_empty(), "{stays:?}");
     // One that is on its way takes a place.
     let mut claim = world::claim(0, "g6.xlarge", "4", "1");
     claim["metadata"]["labels"][NODE_POOL] = json!("theirs");
@@ -210,7 +210,7 @@ fn spot_is_priced_by_the_rules_of_the_pool_that_a_label_names() {
             ("stoker-spot-training-15", "training".to_owned(), "+15%", 4001),
         ]
     );
-    assert!(made.faults["NodePool wrong"].contains("names trainnig"), "{:?}", made.faults);
+    assert!(made.faults.0["NodePool wrong"].contains("names trainnig"), "{:?}", made.faults);
 }
 
 #[test]
@@ -229,12 +229,12 @@ fn every_overlay_has_a_weight_of_its_own_and_another_where_they_meet() {
     meets["spec"]["weight"] = json!(4000);
     let moved = look(&mut state, &tables(&pools, &[meets, theirs]), 0, now);
     assert_eq!(moved.overlays[0].1.spec.weight, 4001);
-    assert_eq!(moved.faults[&format!("NodeOverlay {name}")], "Karpenter does not take it: conflict with x");
+    assert_eq!(moved.faults.0[&format!("NodeOverlay {name}")], "Karpenter does not take it: conflict with x");
     // One of that name that is not Stoker's is left as it is.
     let same = json!({ "metadata": { "name": name }, "spec": { "weight": 7, "requirements": [] } });
     let left = look(&mut state, &tables(&pools, &[same]), 0, now);
     assert!(left.overlays.is_empty() && left.unpriced.is_empty());
-    assert!(left.faults[&format!("NodeOverlay {name}")].contains("not Stoker's"), "{:?}", left.faults);
+    assert!(left.faults.0[&format!("NodeOverlay {name}")].contains("not Stoker's"), "{:?}", left.faults);
 }
 
 #[test]
@@ -245,10 +245,10 @@ fn karpenters_that_do_not_obey_are_told() {
     let [(overlay_name, overlay)] = &made.overlays[..] else { panic!("{made:?}") };
     let silent = tables(&pools, &[shown(overlay_name, overlay, &json!([]))]);
     let fault = format!("NodeOverlay {overlay_name}");
-    assert!(!look(&mut state, &silent, 0, now).faults.contains_key(&fault));
+    assert!(!look(&mut state, &silent, 0, now).faults.0.contains_key(&fault));
     let told = look(&mut state, &silent, 0, now + LOOKED_AT_WITHIN).faults;
-    assert!(told[&fault].contains("NodeOverlay=true"), "{told:?}");
-    assert!(told["NodePool far"].contains("Google does not obey NodeOverlays"), "{told:?}");
+    assert!(told.0[&fault].contains("NodeOverlay=true"), "{told:?}");
+    assert!(told.0["NodePool far"].contains("Google does not obey NodeOverlays"), "{told:?}");
 }
 
 #[test]

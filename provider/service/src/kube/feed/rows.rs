@@ -87,6 +87,10 @@ where
                     }
                     return Some(event);
                 }
+                // The server forgets what is long ago: all is listed anew, as it is now and then.
+                Err(watcher::Error::WatchError(status)) if status.code == 410 => {
+                    debug!(%watched, "a Kubernetes watch begins anew");
+                }
                 Err(error) => {
                     let error = in_words(&error);
                     if self.pulse.broke(error.clone()) {

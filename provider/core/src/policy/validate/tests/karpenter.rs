@@ -40,6 +40,11 @@ fn each_fault_names_the_place_and_the_cure() {
         ["karpenter.dryRun shows nothing, as nothing is steered: list limits, prices, protect or windows under steer"]
     );
     assert_eq!(found(json!({ "steer": ["protect", "protect"] })), ["karpenter.steer[1] protect is listed twice: remove one"]);
+    assert_eq!(
+        found(json!({ "countNodes": false, "steer": ["prices"] })),
+        ["karpenter.countNodes cannot be false beside limits or prices, which go by what others leave: take it out"]
+    );
+    assert!(found(json!({ "countNodes": false, "steer": ["prices"], "dryRun": true })).is_empty());
     let mut file = file(json!({ "countNodes": true, "steer": ["protect", "limits"] }));
     file["quotas"] = json!([]);
     assert_eq!(
