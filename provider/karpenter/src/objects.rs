@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stoker_service::kube::Expression;
-use stoker_service::kube::quantity;
+pub(crate) use stoker_service::kube::quantity::amount;
 
 use crate::carriers::ClassRef;
 
@@ -15,14 +15,6 @@ pub(crate) const NODE_POOL: &str = "karpenter.sh/nodepool";
 
 /// Amounts of resources, as written.
 pub(crate) type Amounts = BTreeMap<String, Value>;
-
-/// A quantity in whole units; `None` where it cannot be read.
-pub(crate) fn amount(value: &Value) -> Option<u64> {
-    match value {
-        Value::String(text) => quantity::whole(text).ok(),
-        other => other.as_u64(),
-    }
-}
 
 /// Makes a type that is read one that can be listed and watched.
 macro_rules! kind {

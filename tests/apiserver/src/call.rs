@@ -40,6 +40,11 @@ impl Call {
         }
     }
 
+    /// Whether it only asks what would be.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.param("dryRun").is_some() || self.body["dryRun"].is_array()
+    }
+
     /// A parameter of the query.
     pub fn param(&self, name: &str) -> Option<&str> {
         self.query.get(name).map(String::as_str)

@@ -297,12 +297,15 @@ impl ApiServer {
                 let creates = key.is_none();
                 let key = key.unwrap_or_else(made);
                 self.changed(|store, now| {
+                    let before = call.is_dry_run().then(|| store.marked());
                     let answer = if creates {
                         change::create(store, call, &target, key, now)
                     } else {
                         change::write(store, call, &target, key, now)
                     };
-                    if answer.status().is_success() {
+                    if let Some(before) = before {
+                        store.back_to(before);
+                    } else if answer.status().is_success() {
                         store.writes.push(call.clone());
                     }
                     answer

@@ -89,7 +89,26 @@ pub(crate) struct Store {
     pub(crate) asked: BTreeMap<String, usize>,
 }
 
+/// What a store holds at one time.
+pub(crate) struct Marked {
+    version: u64,
+    objects: BTreeMap<Key, Stored>,
+    changes: usize,
+}
+
 impl Store {
+    /// What it holds now.
+    pub(crate) fn marked(&self) -> Marked {
+        Marked { version: self.version, objects: self.objects.clone(), changes: self.log.len() }
+    }
+
+    /// Forgets what has changed since.
+    pub(crate) fn back_to(&mut self, before: Marked) {
+        self.version = before.version;
+        self.objects = before.objects;
+        self.log.truncate(before.changes);
+    }
+
     pub(crate) fn get(&self, key: &Key) -> Option<Value> {
         self.objects.get(key).and_then(|text| serde_json::from_str(text).ok())
     }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stoker_core::policy::rules::karpenter::STEERED_LABEL;
+use stoker_core::policy::rules::karpenter::{LIMITS_MARK, STEERED_LABEL, WINDOW_MARK};
 use tokio::time::Instant;
 
 use crate::objects::{Amounts, Node, NodePool, amount, annotation, label};
@@ -15,17 +15,11 @@ use crate::objects::{Amounts, Node, NodePool, amount, annotation, label};
 /// The field manager of all that is written.
 pub const FIELD_MANAGER: &str = "stoker-karpenter";
 
-/// The annotation of a `NodePool` whose limits Stoker has set: a [`LimitsMark`] as JSON.
-pub(crate) const LIMITS: &str = "stoker.dev/limits";
-
 /// The label of an object that is Stoker's whole, with [`FIELD_MANAGER`] as its value.
 pub const OWNER: &str = "stoker.dev/owner";
 
 /// The annotation that says why such an object is there.
 pub(crate) const REASON: &str = "stoker.dev/reason";
-
-/// The annotation of a `NodePool` whose window Stoker has set: a [`WindowMark`] as JSON.
-pub(crate) const WINDOW: &str = "stoker.dev/consolidate-after";
 
 /// So often a field is set again that somebody else rewrites; then it is left alone.
 const MOST_REWRITES: u32 = 3;
@@ -66,7 +60,7 @@ impl LimitsMark {
     /// # Errors
     /// The annotation cannot be read.
     pub(crate) fn of(pool: &NodePool) -> Result<Option<Self>, String> {
-        read(pool, LIMITS)
+        read(pool, LIMITS_MARK)
     }
 
     /// Whether every limit is still as it was set.
@@ -111,7 +105,7 @@ impl WindowMark {
     /// # Errors
     /// The annotation cannot be read.
     pub(crate) fn of(pool: &NodePool) -> Result<Option<Self>, String> {
-        read(pool, WINDOW)
+        read(pool, WINDOW_MARK)
     }
 
     /// Whether the window is still as it was set.

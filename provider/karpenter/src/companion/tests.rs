@@ -8,10 +8,10 @@ use stoker_core::base::ids::{Cloud, GpuModel, InstanceType};
 use stoker_core::base::units::{MiB, Milli};
 use stoker_core::market::offer::{Arch, InstanceSpec};
 use stoker_core::policy::RawPolicy;
-use stoker_core::policy::rules::karpenter::{RULES_LABEL, STEERED_LABEL};
+use stoker_core::policy::rules::karpenter::{LIMITS_MARK, RULES_LABEL, STEERED_LABEL, WINDOW_MARK};
 use stoker_fake_apiserver::ApiServer;
 
-use super::marks::{LIMITS, WINDOW, WindowMark};
+use super::marks::WindowMark;
 use super::tables::Tables;
 use super::write::Writer;
 use super::*;
@@ -123,7 +123,7 @@ fn look(state: &mut State, tables: &Tables, promised: Option<&Promises>, now: In
 /// A pool as it is once a mark was written to it.
 fn limited(tables: &mut Tables, mark: &LimitsMark, limits: &Value) {
     let mut pool = node_pool(limits);
-    pool["metadata"]["annotations"] = json!({ LIMITS: serde_json::to_string(mark).unwrap() });
+    pool["metadata"]["annotations"] = json!({ LIMITS_MARK: serde_json::to_string(mark).unwrap() });
     tables.pools.take(Event::Apply(serde_json::from_value(pool).unwrap()));
 }
 
@@ -241,7 +241,7 @@ fn what_is_steered_no_more_is_given_back_and_nodes_in_use_are_protected() {
     let mark = LimitsMark { set: [("cpu".to_owned(), 24)].into(), was: None, why: String::new() };
     limited(&mut tables, &mark, &json!({ "cpu": "24" }));
     let mut pool: Value = node_pool(&json!({ "cpu": "24" }));
-    pool["metadata"] = json!({ "name": "gpu", "annotations": { LIMITS: serde_json::to_string(&mark).unwrap() } });
+    pool["metadata"] = json!({ "name": "gpu", "annotations": { LIMITS_MARK: serde_json::to_string(&mark).unwrap() } });
     tables.pools.take(Event::Apply(serde_json::from_value(pool).unwrap()));
     let off = look(&mut state, &tables, None, now);
     assert_eq!(off.given_back, [("gpu".to_owned(), mark)]);
@@ -266,7 +266,7 @@ fn free_nodes_stay_for_the_window_of_the_pool_that_a_label_names() {
     let (unnamed, ..) = windows(&with(json!({ STEERED_LABEL: "true" }), json!({}), "0s"));
     assert_eq!(unnamed, []);
     let mark = WindowMark { set: "900s".to_owned(), was: Some("0s".to_owned()), why: "the window of pool pool".to_owned() };
-    let marked = json!({ WINDOW: serde_json::to_string(&mark).unwrap() });
+    let marked = json!({ WINDOW_MARK: serde_json::to_string(&mark).unwrap() });
     assert_eq!(windows(&with(named("pool"), json!({}), "0s")).0, [("gpu".to_owned(), mark.clone())]);
     let (set, back, faults) = windows(&with(named("pool"), marked.clone(), "900s"));
     assert!(set.is_empty() && back.is_empty() && faults.0.is_empty(), "{faults:?}");
@@ -335,7 +335,9 @@ async fn what_is_written_is_given_back_whole() {
             shown.iter().map(|row| row.object.as_str()).collect::<Vec<_>>(),
             ["NodePool gpu", "NodePool gpu", "Node node-0"]
         );
+        assert_eq!(Guard::of(&read(&client, "node-0").await), Guard::Ours, "nothing was changed yet");
         let cleaned = clean(&client, false).await;
+        assert_eq!(cleaned.len(), 3);
         assert!(cleaned.iter().all(|row| row.fault.is_none()), "{cleaned:?}");
         let after: NodePool = read(&client, "gpu").await;
         assert_eq!(after.spec.disruption.consolidate_after, before.spec.disruption.consolidate_after);
@@ -381,4 +383,25 @@ async fn a_right_that_is_missing_is_named_with_the_object_and_the_cure() {
     let client = server.client();
     let told = Writer::new(&client, false).protect(&read(&client, "node-0").await).await.unwrap_err();
     assert!(told.starts_with("Node node-0 cannot be written:") && told.contains("manifests/karpenter/steering.yaml"), "{told}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_cleaned_keeps_nothing_else_from_it_and_a_dry_run_tells_of_it() {
+    let server = server(&Value::Null);
+    let client = server.client();
+    let protected = Writer::new(&client, false).protect(&read(&client, "node-0").await).await.unwrap();
+    assert!(protected.is_some());
+    let forbid = |plural: &'static str, method: http::Method| {
+        server.answer(move |_, call| {
+            let forbidden = call.path.contains(plural) && call.method == method;
+            forbidden.then(|| stoker_fake_apiserver::failure(http::StatusCode::FORBIDDEN, "Forbidden"))
+        });
+    };
+    forbid("nodes", http::Method::PATCH);
+    let told = clean(&client, true).await;
+    assert!(matches!(&told[..], [row] if row.fault.as_ref().is_some_and(|why| why.contains("steering.yaml"))), "{told:?}");
+    forbid("nodepools", http::Method::GET);
+    let cleaned = clean(&client, false).await;
+    let rows: Vec<_> = cleaned.iter().map(|row| (row.object.as_str(), row.fault.is_some())).collect();
+    assert_eq!(rows, [("NodePools", true), ("Node node-0", false)]);
 }

@@ -9,10 +9,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
+use stoker_core::policy::rules::karpenter::{LIMITS_MARK, WINDOW_MARK};
 use stoker_service::kube::client::in_words;
 use tokio::time::timeout;
 
-use super::marks::{DO_NOT_DISRUPT, FIELD_MANAGER, Guard, LIMITS, LimitsMark, OWNER, PROTECTED, REASON, WINDOW, WindowMark};
+use super::marks::{DO_NOT_DISRUPT, FIELD_MANAGER, Guard, LimitsMark, OWNER, PROTECTED, REASON, WindowMark};
 use super::prices::Overlay;
 use crate::objects::{Node, NodeOverlay, NodePool, name};
 
@@ -92,7 +93,7 @@ impl Writer {
     /// Sets limits, and the mark that says what was there. Taken from whoever owns them, of the very object that was seen.
     pub(crate) async fn limit(&self, pool: &NodePool, mark: &LimitsMark) -> Written<Option<NodePool>> {
         let limits: BTreeMap<&String, String> = mark.set.iter().map(|(resource, set)| (resource, set.to_string())).collect();
-        let annotations = json!({ LIMITS: serde_json::to_string(mark).unwrap_or_default() });
+        let annotations = json!({ LIMITS_MARK: serde_json::to_string(mark).unwrap_or_default() });
         let mut object = seen(pool, &annotations);
         object["spec"] = json!({ "limits": limits });
         let params = self.apply(FIELD_MANAGER).force();
@@ -101,7 +102,7 @@ impl Writer {
 
     /// Gives limits back as they were, but for those that somebody has changed since, and takes the mark away.
     pub(crate) async fn give_back(&self, pool: &NodePool, mark: &LimitsMark) -> Written<Option<NodePool>> {
-        let mut change = seen(pool, &json!({ LIMITS: null }));
+        let mut change = seen(pool, &json!({ LIMITS_MARK: null }));
         if let Some(limits) = mark.given_back(pool.spec.limits.as_ref()) {
             change["spec"] = json!({ "limits": limits });
         }
@@ -110,7 +111,7 @@ impl Writer {
 
     /// Sets a window, and the mark that says what was there. It is applied by a name of its own, as one apply says all that it owns.
     pub(crate) async fn set_window(&self, pool: &NodePool, mark: &WindowMark) -> Written<Option<NodePool>> {
-        let mut object = seen(pool, &json!({ WINDOW: serde_json::to_string(mark).unwrap_or_default() }));
+        let mut object = seen(pool, &json!({ WINDOW_MARK: serde_json::to_string(mark).unwrap_or_default() }));
         object["spec"] = json!({ "disruption": { "consolidateAfter": mark.set } });
         let params = self.apply(WINDOW_MANAGER).force();
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &params, &Patch::Apply(object))).await
@@ -118,7 +119,7 @@ impl Writer {
 
     /// Gives a window back as it was, unless somebody has changed it since, and takes the mark away.
     pub(crate) async fn give_window_back(&self, pool: &NodePool, mark: &WindowMark) -> Written<Option<NodePool>> {
-        let mut change = seen(pool, &json!({ WINDOW: null }));
+        let mut change = seen(pool, &json!({ WINDOW_MARK: null }));
         if mark.stands(pool) {
             change["spec"] = json!({ "disruption": { "consolidateAfter": mark.was } });
         }

@@ -10,14 +10,15 @@ use stoker_core::market::labels::{CAPACITY_TYPE_LABEL, Machine, Value as LabelVa
 use stoker_core::market::offer::{CapacityType, InstanceSpec};
 use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::GPU_RESOURCE;
-use stoker_core::policy::rules::supplier::{CARRIER_LABEL, cloud_of_class};
+use stoker_core::policy::rules::karpenter::{LIMITS_MARK, WINDOW_MARK};
+use stoker_core::policy::rules::supplier::{CARRIER_LABEL, CLOUD_LABEL, cloud_of_class};
 
 use super::cluster::{Cluster, NodeSeen, listed};
 use super::draft::Draft;
 use super::nodes::common_labels;
 use crate::kube::node_labels::{INSTANCE_TYPE, REGION, ZONE, ZONE_ID};
 use crate::kube::pending::Expression;
-use crate::kube::quantity;
+use crate::kube::quantity::amount;
 
 const NODE_POOL: &str = "karpenter.sh/nodepool";
 
@@ -125,8 +126,31 @@ pub(super) fn drafts(cluster: &Cluster, book: &PriceBook) -> (Vec<Draft>, Vec<St
     (drafts, notes)
 }
 
+/// What a `NodePool` says, and said before Stoker steered it.
 fn spec(object: &DynamicObject) -> serde_json::Result<Spec> {
-    serde_json::from_value(object.data.get("spec").cloned().unwrap_or_default())
+    let mut spec: Spec = serde_json::from_value(object.data.get("spec").cloned().unwrap_or_default())?;
+    let annotations = object.metadata.annotations.as_ref();
+    let mark = |key| annotations.and_then(|all| serde_json::from_str::<Value>(all.get(key)?).ok()).unwrap_or_default();
+    let mark_of_limits = mark(LIMITS_MARK);
+    for (resource, set) in mark_of_limits["set"].as_object().into_iter().flatten() {
+        if spec.limits.get(resource).and_then(amount) == set.as_u64() {
+            match &mark_of_limits["was"][resource] {
+                Value::Null => spec.limits.remove(resource),
+                was => spec.limits.insert(resource.clone(), was.clone()),
+            };
+        }
+    }
+    let mark_of_window = mark(WINDOW_MARK);
+    if spec.disruption["consolidateAfter"] == mark_of_window["set"]
+        && let Some(disruption) = spec.disruption.as_object_mut()
+        && !mark_of_window.is_null()
+    {
+        disruption.remove("consolidateAfter");
+        disruption.extend(
+            mark_of_window.get("was").filter(|was| !was.is_null()).map(|was| ("consolidateAfter".to_owned(), was.clone())),
+        );
+    }
+    Ok(spec)
 }
 
 struct NodePool<'a> {
@@ -150,6 +174,9 @@ impl NodePool<'_> {
         let others: Vec<_> = requirements.iter().filter(|one| !is_of_types(&one.asked.key)).collect();
         let allowed = |spec: &&&InstanceSpec| allow(requirements.iter().map(|one| &one.asked), spec, book);
         let types: Vec<&InstanceSpec> = all.iter().filter(allowed).copied().collect();
+        if cloud.is_empty() && requirements.iter().any(Requirement::names_gpus) {
+            return Err(Some(format!("is of a cloud that nothing tells: label it {CLOUD_LABEL}, such as {CLOUD_LABEL}=aws")));
+        }
         if types.is_empty() && nodes.is_empty() {
             return Err(None);
         }
@@ -223,10 +250,7 @@ impl NodePool<'_> {
     }
 
     fn set_limit(&self, draft: &mut Draft, types: &[&InstanceSpec], today: usize) {
-        let limit = |name: &str| match self.spec.limits.get(name)? {
-            Value::String(text) => quantity::whole(text).ok(),
-            other => other.as_u64(),
-        };
+        let limit = |name: &str| self.spec.limits.get(name).and_then(amount);
         let largest = types.iter().map(|spec| u64::from(spec.advertised_gpus())).max().unwrap_or(1).max(1);
         let of_gpus =
             limit(GPU_RESOURCE).map(|gpus| (gpus / largest, format!("limit {GPU_RESOURCE}: {gpus}, at {largest} a node")));

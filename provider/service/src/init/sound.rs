@@ -121,6 +121,9 @@ fn is_optional(rest: &[Segment]) -> bool {
 
 fn nothing(source: Source, left_out: Vec<String>) -> InitError {
     let (what, cure) = match source {
+        Source::Karpenter if !left_out.is_empty() => {
+            ("NodePool that can become a pool", "change what keeps each out, or try --from-nodes or --from-pods")
+        }
         Source::Karpenter => ("NodePool that makes GPU nodes", "try --from-nodes or --from-pods"),
         Source::Nodes => ("GPU node", "try --from-pods, or --from-karpenter where Karpenter makes nodes on demand"),
         Source::Pods => ("pod that asks for a GPU and could get a pool", "start from `stoker policy show` instead"),

@@ -153,6 +153,37 @@ fn a_node_pool_counts_where_it_names_gpus() {
 }
 
 #[test]
+fn a_node_pool_that_stoker_steers_is_read_as_it_was_before() {
+    let requirements = json!([{ "key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6"] }]);
+    let mut pool = node_pool("gpu", &requirements);
+    pool.metadata.annotations = Some(
+        [
+            ("stoker.dev/limits", r#"{"set":{"cpu":24,"nvidia.com/gpu":2},"was":{"nvidia.com/gpu":"64"}}"#),
+            ("stoker.dev/consolidate-after", r#"{"set":"900s","was":"30s"}"#),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
+    );
+    pool.data["spec"]["limits"] = json!({ "cpu": "24", "nvidia.com/gpu": "2" });
+    pool.data["spec"]["disruption"] = json!({ "consolidateAfter": "900s" });
+    let home = vec![node("cpu", "aws:///us-east-1a/i", &json!({}), &json!(null), &json!({}))];
+    let (_, text) = tried(Source::Karpenter, &Cluster::of(home, Vec::new(), vec![pool], &[])).unwrap();
+    assert!(text.contains("# limit nvidia.com/gpu: 64, at 8 a node"), "{text}");
+    assert!(text.contains(r#"disruption {"consolidateAfter":"30s"}"#) && !text.contains("limits.cpu"), "{text}");
+}
+
+#[test]
+fn a_cloud_that_nothing_tells_is_asked_for() {
+    let requirements = json!([{ "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["g6.xlarge"] }]);
+    let mut pool = node_pool("gpu", &requirements);
+    pool.data["spec"]["template"]["spec"]["nodeClassRef"]["group"] = json!("karpenter.kwok.sh");
+    let told = tried(Source::Karpenter, &Cluster::of(Vec::new(), Vec::new(), vec![pool], &[])).unwrap_err();
+    let InitError::Nothing { what, left_out, .. } = told else { panic!("{told}") };
+    assert_eq!(what, "NodePool that can become a pool");
+    assert!(left_out[0].contains("NodePool gpu is of a cloud that nothing tells: label it stoker.dev/cloud"), "{left_out:?}");
+}
+
+#[test]
 fn each_pod_that_could_run_nowhere_is_told_what_stands_in_the_way() {
     let taint = json!([{ "key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule" }]);
     let labels = json!({ "node.kubernetes.io/instance-type": "g6.xlarge", "agentpool": "gpu", "team": "ml" });

@@ -1,5 +1,6 @@
 //! Kubernetes quantities, read exactly and written in canonical form.
 
+use serde_json::Value;
 use stoker_core::base::units::MiB;
 
 /// Longest part of a bad quantity that an error quotes.
@@ -135,6 +136,14 @@ pub fn memory(size: MiB) -> String {
         unit = larger;
     }
     format!("{amount}{unit}")
+}
+
+/// A quantity of an object, as text or as a number, in whole units; `None` where it cannot be read.
+pub fn amount(value: &Value) -> Option<u64> {
+    match value {
+        Value::String(text) => whole(text).ok(),
+        other => other.as_u64(),
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,12 @@ pub const STEERED_LABEL: &str = "stoker.dev/steered";
 /// keeps its free nodes.
 pub const RULES_LABEL: &str = "stoker.dev/rules-of";
 
+/// The annotation of a `NodePool` whose limits Stoker has set: what was set, what was there before, and why, as JSON.
+pub const LIMITS_MARK: &str = "stoker.dev/limits";
+
+/// The annotation of a `NodePool` whose `consolidateAfter` Stoker has set: the same.
+pub const WINDOW_MARK: &str = "stoker.dev/consolidate-after";
+
 /// A part of Karpenter that is steered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
