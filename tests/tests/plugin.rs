@@ -12,14 +12,17 @@ use stoker_core::base::ids::{ClusterName, LaunchKey, NodeGroupId, Region, Suppli
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_fake_apiserver::{ApiServer, failure};
+use stoker_plugin::PROTOCOL;
 use stoker_plugin::boot::Boot;
 use stoker_plugin::check::{self, Verdict};
 use stoker_plugin::client::{Plugin, connect};
 use stoker_plugin::server::Served;
 use stoker_proto::supplier as wire;
-use stoker_proto::supplier::supplier_server;
+use stoker_proto::supplier::supplier_server::{self, SupplierServer};
+use stoker_service::certs;
 use stoker_service::clock::Clock;
 use stoker_service::kube::tokens::BootTokens;
+use stoker_service::listener::DialFiles;
 use stoker_service::serve::{State, start};
 use stoker_service::suppliers::{Launch, Supplier};
 use stoker_simulated::supplier::Simulated;
@@ -27,12 +30,12 @@ use stoker_tests::client::{Client, registered};
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
 use tempfile::TempDir;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 const GROUP: &str = "p.g6-xlarge.us-east-1a";
@@ -88,6 +91,58 @@ async fn until_true(what: &str, is: impl AsyncFn() -> bool) {
     }
 }
 
+/// On another machine it is called with certificates, which both sides show, and which are read anew for each connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_elsewhere_is_called_with_certificates_that_both_sides_show() {
+    let (good, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    for dir in [&good, &other] {
+        certs::write_tryout(dir.path(), &[], "stoker").unwrap();
+    }
+    let read = |name: &str| std::fs::read(good.path().join(name)).unwrap();
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(read("server.crt"), read("server.key")))
+        .client_ca_root(Certificate::from_pem(read("ca.crt")));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    let served = Served::new(simulated(), cluster(), Clock::system(), Served::scopes_of(&market::book()));
+    let server = Server::builder().tls_config(tls).unwrap().add_service(SupplierServer::new(served));
+    let task = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+
+    let files = |authority: &TempDir, own: &TempDir| DialFiles {
+        ca: authority.path().join("ca.crt"),
+        cert: own.path().join("client.crt"),
+        key: own.path().join("client.key"),
+    };
+    let described = async |files: DialFiles| {
+        let mut client = connect(&endpoint, Some(files)).unwrap();
+        client.describe(wire::DescribeRequest { stoker_version: String::new(), protocol: PROTOCOL }).await
+    };
+    assert_eq!(described(files(&good, &good)).await.unwrap().into_inner().name, "simulated");
+    assert!(described(files(&other, &good)).await.is_err(), "its server is signed by somebody else");
+    assert!(described(files(&good, &other)).await.is_err(), "our certificate is signed by somebody else");
+    // A renewal needs no restart.
+    let renewed = TempDir::new().unwrap();
+    let copy = |from: &TempDir| {
+        for name in ["ca.crt", "client.crt", "client.key"] {
+            std::fs::copy(from.path().join(name), renewed.path().join(name)).unwrap();
+        }
+    };
+    copy(&other);
+    let mut client = connect(&endpoint, Some(files(&renewed, &renewed))).unwrap();
+    let ask = || wire::DescribeRequest { stoker_version: String::new(), protocol: PROTOCOL };
+    assert!(client.describe(ask()).await.is_err());
+    copy(&good);
+    until_true("the renewed certificates", async || client.clone().describe(ask()).await.is_ok()).await;
+    // Every fault of the files is named at once.
+    let none = DialFiles { ca: "/no/ca".into(), cert: "/no/crt".into(), key: good.path().join("client.crt") };
+    let told = connect(&endpoint, Some(none)).unwrap_err().to_string();
+    for part in ["/no/ca", "/no/crt", "no private key found"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(connect(&endpoint, None).is_err() && connect("unix:///a", Some(files(&good, &good))).is_err());
+    task.abort();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_simulated_supplier_behind_the_protocol_keeps_every_rule() {
     let (dir, simulated) = (TempDir::new().unwrap(), simulated());
@@ -96,7 +151,7 @@ async fn the_simulated_supplier_behind_the_protocol_keeps_every_rule() {
     let sold =
         |capacity| book.entries().map(|(market, _)| market).find(|market| market.capacity_type == capacity).unwrap().clone();
     let plan = check::Plan { cluster: "test".to_owned(), market: sold(CapacityType::OnDemand), gone_within: LONG };
-    for (rule, verdict) in check::run(connect(&plugin.endpoint()).unwrap(), plan).await {
+    for (rule, verdict) in check::run(connect(&plugin.endpoint(), None).unwrap(), plan).await {
         assert_eq!(verdict, Verdict::Kept, "{}", rule.as_str());
     }
     assert!(simulated.machines(Timestamp::now()).len() <= 1, "what it made it ended; the last may be stopping");
@@ -110,7 +165,7 @@ async fn nodes_come_and_go_through_a_plugin_that_is_away_for_a_while() {
     let suppliers = format!("suppliers: [{{ name: mine, kind: plugin, endpoint: \"{}\" }}]\n", plugin.endpoint());
     let text = policy(&[Pool::new("p")]) + &suppliers;
     let options = market::options(text, dir.path());
-    let mine = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &plugin.endpoint(), None).unwrap();
+    let mine = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), (&plugin.endpoint(), None), None).unwrap();
     let running = start(State::open(options).await.unwrap(), &[Arc::new(mine) as Arc<dyn Supplier>]).await.unwrap();
     let client = Client::connect(running.provider, running.expander).await.unwrap();
     until_true("ready service", async || client.refresh().await.is_ok()).await;
@@ -209,7 +264,7 @@ async fn a_machine_boots_with_a_token_of_its_own_also_when_its_launch_is_asked_a
     let template = dir.path().join("boot.yaml");
     std::fs::write(&template, "join @STOKER_TOKEN@ @STOKER_LABELS@ @STOKER_PROVIDER_ID@").unwrap();
     let boot = Boot::read(&template, Some(Arc::new(tokens))).unwrap();
-    let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &endpoint, Some(boot)).unwrap();
+    let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), (&endpoint, None), Some(boot)).unwrap();
     let launch = Launch { labels: [("a".to_owned(), "b".to_owned())].into(), ..on_demand_launch().into() };
     // Without a token there is no machine.
     api.answer(|_, _| Some(failure(StatusCode::FORBIDDEN, "no")));
@@ -238,7 +293,7 @@ async fn a_scope_that_is_down_makes_no_other_old() {
     let scopes = vec![scope("east", "us-east-1"), scope("west", "us-west-2")];
     let served = Served::new(Arc::clone(&simulated) as Arc<dyn Supplier>, cluster(), Clock::system(), scopes);
     let (endpoint, task) = Patchy { served, down: Arc::clone(&down), asked: Arc::default() }.listen(&dir);
-    let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &endpoint, None).unwrap();
+    let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), (&endpoint, None), None).unwrap();
     let asked = on_demand_launch();
     let here = &asked.market.place;
     plugin.launch(Timestamp::now(), vec![asked.clone().into()]).await;

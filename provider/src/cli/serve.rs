@@ -19,7 +19,7 @@ use stoker_service::feeds::probes::ServiceAccount;
 use stoker_service::feeds::prometheus::Connection;
 use stoker_service::kube::client::in_cluster;
 use stoker_service::kube::tokens::BootTokens;
-use stoker_service::listener::TlsFiles;
+use stoker_service::listener::{DialFiles, TlsFiles};
 use stoker_service::policy_file;
 use stoker_service::price_tables::{self, EXAMPLE};
 use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions, State};
@@ -228,9 +228,14 @@ fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Vec<Arc<dyn
         let (name, cluster) = (name.clone(), state.cluster().clone());
         match kind {
             SupplierKind::Simulated => {}
-            SupplierKind::Plugin { endpoint, boot_template } => {
+            SupplierKind::Plugin { endpoint, boot_template, tls } => {
                 let boot = boot_template.as_ref().map(|file| Boot::read(Path::new(file), tokens.cloned())).transpose()?;
-                let plugin = Plugin::new(name, cluster, endpoint, boot);
+                let dial = tls.as_ref().map(|tls| DialFiles {
+                    ca: tls.ca_file.clone().into(),
+                    cert: tls.cert_file.clone().into(),
+                    key: tls.key_file.clone().into(),
+                });
+                let plugin = Plugin::new(name, cluster, (endpoint, dial), boot);
                 others.push(Arc::new(plugin.map_err(|error| CliError::Usage(error.to_string()))?));
             }
             SupplierKind::Karpenter => {

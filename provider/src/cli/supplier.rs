@@ -15,6 +15,7 @@ use stoker_plugin::client::{self, Described};
 use stoker_plugin::server::Served;
 use stoker_proto::supplier as wire;
 use stoker_service::clock::Clock;
+use stoker_service::listener::DialFiles;
 use stoker_service::price_tables;
 use stoker_simulated::supplier::Simulated;
 
@@ -40,8 +41,14 @@ enum SupplierCommand {
 /// It makes two machines for a cluster that nobody has, looks at all that the plugin tells of them, and ends them.
 #[derive(Debug, Args)]
 struct CheckArgs {
-    #[arg(long, value_name = "ENDPOINT", help = "Where the plugin listens: unix:///path/to/socket, or http://127.0.0.1:port")]
+    #[arg(
+        long,
+        value_name = "ENDPOINT",
+        help = "Where the plugin listens: unix:///path/to/socket, http://127.0.0.1:port or https://host:port"
+    )]
     endpoint: String,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Most dollars that the two machines may cost, for the ten minutes that they may live
     #[arg(long, value_name = "USD", default_value_t = 0.5)]
     budget: f64,
@@ -54,6 +61,27 @@ struct CheckArgs {
     /// Price tables to use instead of the built-in ones
     #[arg(long, value_name = "DIR")]
     prices_dir: Option<PathBuf>,
+}
+
+/// What both sides show where the endpoint is https://host:port.
+#[derive(Debug, Args)]
+struct TlsArgs {
+    /// Who signs the plugin's certificate, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["cert_file", "key_file"])]
+    ca_file: Option<PathBuf>,
+    /// Certificate that is shown to the plugin
+    #[arg(long, value_name = "FILE", requires = "ca_file")]
+    cert_file: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires = "ca_file")]
+    key_file: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    fn files(&self) -> Option<DialFiles> {
+        let Self { ca_file, cert_file, key_file } = self;
+        Some(DialFiles { ca: ca_file.clone()?, cert: cert_file.clone()?, key: key_file.clone()? })
+    }
 }
 
 /// Serves the simulated supplier as a plugin, to try a policy with one, or to compare your own with.
@@ -83,7 +111,7 @@ const MACHINES: f64 = 2.0;
 const SHARE: f64 = 1.0 / 6.0;
 
 async fn check(args: CheckArgs) -> Result<Exit, CliError> {
-    let plugin = client::connect(&args.endpoint).map_err(|error| CliError::Usage(error.to_string()))?;
+    let plugin = client::connect(&args.endpoint, args.tls.files()).map_err(|error| CliError::Usage(error.to_string()))?;
     let asked = wire::DescribeRequest { stoker_version: env!("CARGO_PKG_VERSION").to_owned(), protocol: PROTOCOL };
     let answer = plugin.clone().describe(asked).await.map_err(|status| CliError::Failed {
         doing: format!("asking the plugin at {} what it is; look whether it runs there", args.endpoint),

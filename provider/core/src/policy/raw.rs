@@ -28,6 +28,7 @@ pub use windows::RawStabilization;
 use crate::base::kinds::{Evidence, TaintEffect, Workload};
 use crate::market::offer::{GpuFeature, GpuFigure};
 use crate::market::transfer::MaxDistance;
+use crate::policy::rules::supplier::PluginTls;
 
 /// A policy: who may use what, where, how bought, within which limits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -81,8 +82,8 @@ pub struct RawSupplier {
     pub name: String,
     /// How it is reached.
     pub kind: RawSupplierKind,
-    /// Where a plugin listens: `unix:///path/to/socket`, or `http://127.0.0.1:port` beside it. Only
-    /// for `kind: plugin`.
+    /// Where a plugin listens: `unix:///path/to/socket` or `http://127.0.0.1:port` beside Stoker,
+    /// `https://host:port` elsewhere. Only for `kind: plugin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "unix:///run/stoker/lambda.sock")]
     pub endpoint: Option<String>,
@@ -91,6 +92,9 @@ pub struct RawSupplier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "/etc/stoker/boot/kubeadm.yaml")]
     pub boot_template: Option<String>,
+    /// What both sides show where the endpoint is `https://`. Only for `kind: plugin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<PluginTls>,
 }
 
 /// How a supplier is reached.

@@ -17,8 +17,13 @@ const OPTIONAL: [&str; 6] = ["instanceTypes", "nodeClass", "capacity", "splitCap
 
 /// The policy of these pools.
 pub(super) fn policy(source: Source, name: &ClusterName, drafts: &[Draft]) -> RawPolicy {
-    let karpenter =
-        RawSupplier { name: KARPENTER.to_owned(), kind: RawSupplierKind::Karpenter, endpoint: None, boot_template: None };
+    let karpenter = RawSupplier {
+        name: KARPENTER.to_owned(),
+        kind: RawSupplierKind::Karpenter,
+        endpoint: None,
+        boot_template: None,
+        tls: None,
+    };
     RawPolicy {
         api_version: API_VERSION.to_owned(),
         kind: "Policy".to_owned(),

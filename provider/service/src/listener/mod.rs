@@ -17,4 +17,4 @@ pub use open_files::{Shares, raise_limit};
 pub use peer::{PROBE_PREFIX, PeerInfo, require_identity};
 pub use seldom::Seldom;
 pub use shares::{Share, SharedByAddress};
-pub use tls::{Loaded, Tls, TlsFault, TlsFaults, TlsFiles, install_crypto};
+pub use tls::{DialFiles, Loaded, Tls, TlsFault, TlsFaults, TlsFiles, install_crypto};

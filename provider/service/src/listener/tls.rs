@@ -1,6 +1,7 @@
 //! Certificates of a listener: loaded once with every fault told, then followed on disk, so that a renewal needs no restart.
 
 mod denied;
+mod dial;
 mod fault;
 mod files;
 
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::connections::{Chain, Connections};
 use crate::fs_events::may_have_changed;
 
+pub use dial::DialFiles;
 pub use fault::{TlsFault, TlsFaults};
 pub use files::{Loaded, TlsFiles};
 

@@ -76,14 +76,14 @@ fn beside_karpenter(karpenter: &BesideKarpenter) -> RawKarpenter {
 }
 
 fn supplier(rule: &SupplierRule) -> RawSupplier {
-    let (kind, endpoint, boot_template) = match &rule.kind {
-        SupplierKind::Simulated => (RawSupplierKind::Simulated, None, None),
-        SupplierKind::Plugin { endpoint, boot_template } => {
-            (RawSupplierKind::Plugin, Some(endpoint.clone()), boot_template.clone())
+    let (kind, endpoint, boot_template, tls) = match &rule.kind {
+        SupplierKind::Simulated => (RawSupplierKind::Simulated, None, None, None),
+        SupplierKind::Plugin { endpoint, boot_template, tls } => {
+            (RawSupplierKind::Plugin, Some(endpoint.clone()), boot_template.clone(), tls.clone())
         }
-        SupplierKind::Karpenter => (RawSupplierKind::Karpenter, None, None),
+        SupplierKind::Karpenter => (RawSupplierKind::Karpenter, None, None, None),
     };
-    RawSupplier { name: rule.name.to_string(), kind, endpoint, boot_template }
+    RawSupplier { name: rule.name.to_string(), kind, endpoint, boot_template, tls }
 }
 
 fn thresholds(thresholds: Thresholds) -> RawAdvise {

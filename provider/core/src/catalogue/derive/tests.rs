@@ -139,7 +139,10 @@ fn a_pools_nodes_are_made_by_the_supplier_that_it_names_else_by_the_first_of_the
     assert_eq!(makers(&policy, &facts).0, text(&["c"]), "whoever there is, where the policy names none");
     let rule = |name: &str| {
         let name = SupplierName::new(name).unwrap();
-        SupplierRule { kind: SupplierKind::Plugin { endpoint: format!("unix:///{name}"), boot_template: None }, name }
+        SupplierRule {
+            kind: SupplierKind::Plugin { endpoint: format!("unix:///{name}"), boot_template: None, tls: None },
+            name,
+        }
     };
     policy.suppliers = ["b", "a", "c"].map(rule).into();
     assert_eq!(makers(&policy, &facts).0, text(&["c"]), "b wants to be told a node class");

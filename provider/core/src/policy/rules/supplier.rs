@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::SupplierName;
@@ -33,6 +34,24 @@ pub fn cloud_of_class<'a>(group: &str, labels: Option<&'a BTreeMap<String, Strin
 /// clear.
 pub const ENDPOINTS: [&str; 3] = ["unix:///", "http://127.0.0.1:", "http://[::1]:"];
 
+/// How the endpoint of a plugin on another machine begins: both sides show certificates.
+pub const TLS_ENDPOINT: &str = "https://";
+
+/// The files by which Stoker and a plugin on another machine know each other, all in PEM. They are read anew for each connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PluginTls {
+    /// Who signs the plugin's certificate.
+    #[schemars(example = "/etc/stoker/plugin/ca.crt")]
+    pub ca_file: String,
+    /// Stoker's certificate, which the plugin asks for.
+    #[schemars(example = "/etc/stoker/plugin/tls.crt")]
+    pub cert_file: String,
+    /// Its private key.
+    #[schemars(example = "/etc/stoker/plugin/tls.key")]
+    pub key_file: String,
+}
+
 /// A supplier that the policy names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -56,6 +75,9 @@ pub enum SupplierKind {
         /// File with what a new machine boots with; `None` where its image joins the cluster by itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         boot_template: Option<String>,
+        /// What both sides show; of an endpoint that begins with [`TLS_ENDPOINT`], and of no other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tls: Option<PluginTls>,
     },
     /// Karpenter, by the `NodeClaims` of the cluster that the service runs in.
     Karpenter,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Faults, Path, quoted};
 use crate::policy::raw::{RawPolicy, RawSupplier, RawSupplierKind};
-use crate::policy::rules::supplier::{ENDPOINTS, KARPENTER, SIMULATED, SupplierKind, SupplierRule};
+use crate::policy::rules::supplier::{ENDPOINTS, KARPENTER, PluginTls, SIMULATED, SupplierKind, SupplierRule, TLS_ENDPOINT};
 
 pub(super) fn suppliers(faults: &mut Faults, path: &Path, raw: &[RawSupplier]) -> Option<Vec<SupplierRule>> {
     let names: Vec<&str> = raw.iter().map(|one| one.name.as_str()).collect();
@@ -33,16 +33,33 @@ fn supplier(faults: &mut Faults, path: &Path, raw: &RawSupplier) -> Option<Suppl
                 let message = format!("{} is the name of a built-in supplier: give the plugin its own", raw.name);
                 faults.add(&path.key("name"), message);
             }
-            if !ENDPOINTS.iter().any(|begin| endpoint.strip_prefix(begin).is_some_and(|rest| !rest.is_empty())) {
-                let message =
-                    format!("{} is no endpoint: write unix:///path/to/socket, or http://127.0.0.1:port", quoted(endpoint));
+            let begins = |begin: &&str| endpoint.strip_prefix(*begin).is_some_and(|rest| !rest.is_empty());
+            let is_far = begins(&TLS_ENDPOINT);
+            if !is_far && !ENDPOINTS.iter().any(begins) {
+                let message = format!(
+                    "{} is no endpoint: write unix:///path/to/socket or http://127.0.0.1:port, or https://host:port with tls",
+                    quoted(endpoint)
+                );
                 faults.add(&path.key("endpoint"), message);
+            } else if is_far && raw.tls.is_none() {
+                faults.add(path, "has no tls, and its plugin is on another machine: add tls: { caFile, certFile, keyFile }");
+            } else if !is_far && raw.tls.is_some() {
+                faults.add(&path.key("tls"), "is for an endpoint https://host:port only: take it out");
+            }
+            if let Some(PluginTls { ca_file, cert_file, key_file }) = &raw.tls {
+                for (key, file) in [("caFile", ca_file), ("certFile", cert_file), ("keyFile", key_file)] {
+                    if !file.starts_with('/') {
+                        let message =
+                            "is no absolute path: write where the file is mounted, such as /etc/stoker/plugin/tls.crt";
+                        faults.add(&path.key("tls").key(key), message);
+                    }
+                }
             }
             if raw.boot_template.as_deref().is_some_and(|file| !file.starts_with('/')) {
                 let message = "is no absolute path: write where the file is mounted, such as /etc/stoker/boot/kubeadm.yaml";
                 faults.add(&path.key("bootTemplate"), message);
             }
-            SupplierKind::Plugin { endpoint: endpoint.clone(), boot_template: raw.boot_template.clone() }
+            SupplierKind::Plugin { endpoint: endpoint.clone(), boot_template: raw.boot_template.clone(), tls: raw.tls.clone() }
         }
     };
     Some(SupplierRule { name: name?, kind })
@@ -53,8 +70,10 @@ fn single(faults: &mut Faults, path: &Path, raw: &RawSupplier, kind: &str) {
     if raw.name != kind {
         faults.add(&path.key("name"), format!("{} is of kind {kind}: call it {kind}", quoted(&raw.name)));
     }
-    for (key, value) in [("endpoint", &raw.endpoint), ("bootTemplate", &raw.boot_template)] {
-        if value.is_some() {
+    let given =
+        [("endpoint", raw.endpoint.is_some()), ("bootTemplate", raw.boot_template.is_some()), ("tls", raw.tls.is_some())];
+    for (key, is_given) in given {
+        if is_given {
             faults.add(&path.key(key), "is for kind: plugin only: take it out");
         }
     }

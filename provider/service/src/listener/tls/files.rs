@@ -169,7 +169,7 @@ impl TlsFiles {
             _ => Denied::default(),
         };
         let certified = match (chain, key) {
-            (Some(chain), Some(key)) => self.pair(&provider, chain, key, &mut faults),
+            (Some(chain), Some(key)) => pair(&provider, (&self.cert, chain), (&self.key, key), &mut faults),
             _ => None,
         };
         match (certified, faults.is_empty()) {
@@ -182,33 +182,6 @@ impl TlsFiles {
             }
             _ => Err(TlsFaults(faults)),
         }
-    }
-
-    /// Puts chain and key together; a pair that does not belong together is a fault.
-    fn pair(
-        &self,
-        provider: &CryptoProvider,
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-        faults: &mut Vec<TlsFault>,
-    ) -> Option<CertifiedKey> {
-        let key = match provider.key_provider.load_private_key(key) {
-            Ok(key) => key,
-            Err(error) => {
-                faults.push(TlsFault::Key { path: self.key.clone(), detail: error.to_string() });
-                return None;
-            }
-        };
-        let matches = |leaf: &CertificateDer<'static>| {
-            let pair = CertifiedKey::new(vec![leaf.clone()], Arc::clone(&key));
-            !matches!(pair.keys_match(), Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)))
-        };
-        if chain.first().is_some_and(&matches) {
-            return Some(CertifiedKey::new(chain, key));
-        }
-        let found = chain.iter().position(&matches).map(|at| at + 1);
-        faults.push(TlsFault::Mismatch { key: self.key.clone(), cert: self.cert.clone(), matches: found });
-        None
     }
 
     /// Takes clients' certificates from these roots, unless they are denied.
@@ -248,12 +221,38 @@ impl TlsFiles {
     }
 }
 
-fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> TlsFault {
+/// Puts chain and key together; a pair that does not belong together is a fault.
+pub(super) fn pair(
+    provider: &CryptoProvider,
+    (cert, chain): (&Path, Vec<CertificateDer<'static>>),
+    (path, key): (&Path, PrivateKeyDer<'static>),
+    faults: &mut Vec<TlsFault>,
+) -> Option<CertifiedKey> {
+    let key = match provider.key_provider.load_private_key(key) {
+        Ok(key) => key,
+        Err(error) => {
+            faults.push(TlsFault::Key { path: path.to_owned(), detail: error.to_string() });
+            return None;
+        }
+    };
+    let matches = |leaf: &CertificateDer<'static>| {
+        let pair = CertifiedKey::new(vec![leaf.clone()], Arc::clone(&key));
+        !matches!(pair.keys_match(), Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)))
+    };
+    if chain.first().is_some_and(&matches) {
+        return Some(CertifiedKey::new(chain, key));
+    }
+    let found = chain.iter().position(&matches).map(|at| at + 1);
+    faults.push(TlsFault::Mismatch { key: path.to_owned(), cert: cert.to_owned(), matches: found });
+    None
+}
+
+pub(super) fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> TlsFault {
     let path = path.to_owned();
     move |source| TlsFault::Read { path, source }
 }
 
-fn certificates(path: &Path, bytes: &[u8], chain: bool) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
+pub(super) fn certificates(path: &Path, bytes: &[u8], chain: bool) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
     let list: Vec<_> = CertificateDer::pem_slice_iter(bytes)
         .collect::<Result<_, _>>()
         .map_err(|error| TlsFault::pem(path, pem_detail(&error)))?;
@@ -263,7 +262,7 @@ fn certificates(path: &Path, bytes: &[u8], chain: bool) -> Result<Vec<Certificat
     Ok(list)
 }
 
-fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsFault> {
+pub(super) fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsFault> {
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
         pem::Error::NoItemsFound => {
             let found = Found::in_file(bytes);
@@ -329,7 +328,7 @@ fn check_leaf(path: &Path, leaf: &X509Certificate<'_>, faults: &mut Vec<TlsFault
     }
 }
 
-fn client_roots(path: &Path, bytes: &[u8], faults: &mut Vec<TlsFault>) -> Option<RootCertStore> {
+pub(super) fn client_roots(path: &Path, bytes: &[u8], faults: &mut Vec<TlsFault>) -> Option<RootCertStore> {
     let list = certificates(path, bytes, false).map_err(|fault| faults.push(fault)).ok()?;
     let mut roots = RootCertStore::empty();
     for (at, certificate) in list.into_iter().enumerate() {

@@ -18,7 +18,7 @@ fn a_pool_may_name_a_supplier_and_a_node_class() {
     file["pools"][0]["nodeClass"] = json!("h100-image");
     let policy = Policy::try_from_raw(&serde_json::from_value(file).unwrap()).unwrap();
     let boot_template = Some("/boot.yaml".to_owned());
-    assert_eq!(policy.suppliers[0].kind, SupplierKind::Plugin { endpoint: endpoint.to_owned(), boot_template });
+    assert_eq!(policy.suppliers[0].kind, SupplierKind::Plugin { endpoint: endpoint.to_owned(), boot_template, tls: None });
     let [first, second] = policy.pools.as_slice() else { panic!("two pools") };
     assert_eq!(first.supplier.as_ref().unwrap().as_str(), "lambda");
     assert_eq!((first.node_class.as_ref().unwrap().as_str(), &second.supplier), ("h100-image", &None));
@@ -26,10 +26,21 @@ fn a_pool_may_name_a_supplier_and_a_node_class() {
 
 #[test]
 fn each_fault_of_suppliers_names_the_place_and_the_cure() {
+    let tls = json!({ "caFile": "/ca", "certFile": "/crt", "keyFile": "/key" });
+    let relative = json!({ "caFile": "/ca", "certFile": "/crt", "keyFile": "key" });
     let plugin = |name: &str, endpoint: &str| json!({ "name": name, "kind": "plugin", "endpoint": endpoint });
     for (suppliers, fault) in [
         (json!([{ "name": "a", "kind": "plugin" }]), "suppliers[0] has no endpoint: write where the plugin listens"),
-        (json!([plugin("a", "https://example.com:443")]), "suppliers[0].endpoint \"https://example.com:443\" is no endpoint"),
+        (json!([plugin("a", "http://example.com:80")]), "suppliers[0].endpoint \"http://example.com:80\" is no endpoint"),
+        (json!([plugin("a", "https://example.com:443")]), "suppliers[0] has no tls"),
+        (
+            json!([{ "name": "a", "kind": "plugin", "endpoint": "unix:///a", "tls": tls }]),
+            "suppliers[0].tls is for an endpoint https://host:port only",
+        ),
+        (
+            json!([{ "name": "a", "kind": "plugin", "endpoint": "https://a:1", "tls": relative }]),
+            "suppliers[0].tls.keyFile is no absolute path",
+        ),
         (
             json!([{ "name": "a", "kind": "plugin", "endpoint": "unix:///a", "bootTemplate": "boot.yaml" }]),
             "suppliers[0].bootTemplate is no absolute path: write where the file is mounted",
