@@ -105,8 +105,8 @@ async fn a_plugin_elsewhere_is_called_with_certificates_that_both_sides_show() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
     let served = Served::new(simulated(), cluster(), Clock::system(), Served::scopes_of(&market::book()));
-    let server = Server::builder().tls_config(tls).unwrap().add_service(SupplierServer::new(served));
-    let task = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    let listening = Server::builder().tls_config(tls).unwrap().add_service(SupplierServer::new(served));
+    let task = tokio::spawn(listening.serve_with_incoming(TcpListenerStream::new(listener)));
 
     let files = |authority: &TempDir, own: &TempDir| DialFiles {
         ca: authority.path().join("ca.crt"),

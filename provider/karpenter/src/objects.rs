@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+pub(crate) use stoker_service::cluster_kind as kind;
 use stoker_service::kube::Expression;
 pub(crate) use stoker_service::kube::quantity::amount;
 
@@ -15,36 +16,6 @@ pub(crate) const NODE_POOL: &str = "karpenter.sh/nodepool";
 
 /// Amounts of resources, as written.
 pub(crate) type Amounts = BTreeMap<String, Value>;
-
-/// Makes a type that is read one that can be listed and watched.
-macro_rules! kind {
-    ($kind:ident, $group:literal, $version:literal, $name:literal, $plural:literal) => {
-        impl kube::Resource for $kind {
-            type DynamicType = ();
-            type Scope = k8s_openapi::ClusterResourceScope;
-
-            fn kind((): &()) -> std::borrow::Cow<'_, str> {
-                $name.into()
-            }
-            fn group((): &()) -> std::borrow::Cow<'_, str> {
-                $group.into()
-            }
-            fn version((): &()) -> std::borrow::Cow<'_, str> {
-                $version.into()
-            }
-            fn plural((): &()) -> std::borrow::Cow<'_, str> {
-                $plural.into()
-            }
-            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &self.meta
-            }
-            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &mut self.meta
-            }
-        }
-    };
-}
-pub(crate) use kind;
 
 /// A `NodePool`.
 #[derive(Debug, Clone, Deserialize)]

@@ -67,20 +67,19 @@ struct CheckArgs {
 #[derive(Debug, Args)]
 struct TlsArgs {
     /// Who signs the plugin's certificate, in PEM
-    #[arg(long, value_name = "FILE", requires_all = ["cert_file", "key_file"])]
-    ca_file: Option<PathBuf>,
+    #[arg(long = "ca-file", id = "ca_file", value_name = "FILE", requires_all = ["cert_file", "key_file"])]
+    ca: Option<PathBuf>,
     /// Certificate that is shown to the plugin
-    #[arg(long, value_name = "FILE", requires = "ca_file")]
-    cert_file: Option<PathBuf>,
+    #[arg(long = "cert-file", id = "cert_file", value_name = "FILE", requires = "ca_file")]
+    cert: Option<PathBuf>,
     /// Its private key
-    #[arg(long, value_name = "FILE", requires = "ca_file")]
-    key_file: Option<PathBuf>,
+    #[arg(long = "key-file", id = "key_file", value_name = "FILE", requires = "ca_file")]
+    key: Option<PathBuf>,
 }
 
 impl TlsArgs {
     fn files(&self) -> Option<DialFiles> {
-        let Self { ca_file, cert_file, key_file } = self;
-        Some(DialFiles { ca: ca_file.clone()?, cert: cert_file.clone()?, key: key_file.clone()? })
+        Some(DialFiles { ca: self.ca.clone()?, cert: self.cert.clone()?, key: self.key.clone()? })
     }
 }
 

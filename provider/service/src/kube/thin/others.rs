@@ -1,6 +1,5 @@
 //! Nodes and `NodeClaims` that are not Stoker's, as far as they tell what machines they are.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::ClusterResourceScope;
@@ -36,29 +35,7 @@ pub(crate) struct ClaimRow {
     pub(crate) machine: Option<Machine>,
 }
 
-impl kube::Resource for ClaimRow {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "NodeClaim".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "karpenter.sh".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "nodeclaims".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
-    }
-}
+crate::cluster_kind!(ClaimRow, "karpenter.sh", "v1", "NodeClaim", "nodeclaims");
 
 /// What a Node tells of its machine, or a `NodeClaim` of the one that it got.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
