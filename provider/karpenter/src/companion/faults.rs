@@ -88,7 +88,9 @@ mod tests {
 
     fn faults(of: &[(&str, &str)]) -> Faults {
         let mut faults = Faults::default();
-        of.iter().for_each(|(object, why)| faults.add(*object, *why));
+        for (object, why) in of {
+            faults.add(*object, *why);
+        }
         faults
     }
 
