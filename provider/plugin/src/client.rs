@@ -7,36 +7,25 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all, try_join_all};
-use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use rustls_pki_types::ServerName;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
     Cloud, ClusterName, LaunchKey, NodeClassName, ProviderId, Region, SupplierName, ZoneId, ZoneName,
 };
 use stoker_core::facts::supply::{EndedWhy, Instance, LaunchOutcome, LaunchRequest, MarketFacts, Observation};
-use stoker_core::policy::rules::supplier::{ENDPOINTS, TLS_ENDPOINT};
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_client::SupplierClient;
-use stoker_service::listener::{DialFiles, TlsFaults};
+use stoker_service::listener::DialFiles;
 use stoker_service::suppliers::{Launch, Supplier, SupplierError};
-use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_stream::StreamExt as _;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 
 use crate::boot::Boot;
+use crate::dial::{BadEndpoint, connect};
 use crate::{PROTOCOL, convert};
-
-/// How long a plugin may take to take a connection.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-
-/// How often a plugin on another machine is asked whether it is there.
-const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// How long a scope may take to be listed: less than the service waits for all of them.
 const LISTED_WITHIN: Duration = Duration::from_secs(20);
@@ -47,35 +36,8 @@ const MOST_IN_FLIGHT: usize = 16;
 /// Most machines in a call.
 const MOST_IN_A_CALL: usize = 100;
 
-/// Largest page of a listing, in bytes: some ten thousand machines.
-const LARGEST_PAGE: usize = 16 << 20;
-
 /// Most machines of a listing: twenty times what one cluster has.
 const MOST_LISTED: usize = 100_000;
-
-/// A plugin that cannot be called.
-#[derive(Debug, thiserror::Error)]
-pub enum BadEndpoint {
-    /// Its endpoint is none.
-    #[error(
-        "{endpoint:?} is no endpoint of a plugin: write unix:///path/to/socket or http://127.0.0.1:port, or https://host:port with \
-         the files of certificates"
-    )]
-    Form {
-        /// What was given.
-        endpoint: String,
-        /// What the transport says.
-        source: Option<tonic::transport::Error>,
-    },
-    /// The files of certificates are not good.
-    #[error("the certificates for the plugin at {endpoint} cannot be used: {source}")]
-    Tls {
-        /// Where the plugin listens.
-        endpoint: String,
-        /// What is wrong with the files.
-        source: TlsFaults,
-    },
-}
 
 /// A plugin, asked over its socket.
 pub struct Plugin {
@@ -154,56 +116,6 @@ impl Described {
     }
 }
 
-/// A connection to the plugin there, with the files of certificates where it is on another machine; it is made when it is first needed,
-/// and again whenever it breaks.
-///
-/// # Errors
-/// Where that is no endpoint, or the files are not good.
-pub fn connect(endpoint: &str, files: Option<DialFiles>) -> Result<SupplierClient<Channel>, BadEndpoint> {
-    let bad = |source| BadEndpoint::Form { endpoint: endpoint.to_owned(), source };
-    let channel = match (endpoint.strip_prefix(TLS_ENDPOINT), files) {
-        (Some(authority), Some(files)) => {
-            // What is wrong now is said now; later each connection reads them anew.
-            files.load().map_err(|source| BadEndpoint::Tls { endpoint: endpoint.to_owned(), source })?;
-            let uri = Endpoint::from_shared(format!("http://{authority}")).map_err(|source| bad(Some(source)))?;
-            let host = uri.uri().host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-            let (Ok(name), Some(port)) = (ServerName::try_from(host.clone()), uri.uri().port_u16()) else {
-                return Err(bad(None));
-            };
-            let dialled = move |_: Uri| dial((host.clone(), port), name.clone(), files.clone());
-            alive(uri).connect_with_connector_lazy(tower::service_fn(dialled))
-        }
-        // The transport panics at a scheme that it half knows.
-        (None, None) if ENDPOINTS.iter().chain(&["http://localhost:"]).any(|begin| endpoint.starts_with(begin)) => {
-            let endpoint = Endpoint::from_shared(endpoint.to_owned()).map_err(|source| bad(Some(source)))?;
-            endpoint.connect_timeout(CONNECT_WITHIN).connect_lazy()
-        }
-        _ => return Err(bad(None)),
-    };
-    Ok(SupplierClient::new(channel).max_decoding_message_size(LARGEST_PAGE))
-}
-
-/// A machine that is gone answers nothing for hours; it is asked whether it is there.
-fn alive(endpoint: Endpoint) -> Endpoint {
-    endpoint.http2_keep_alive_interval(PING_EVERY).keep_alive_timeout(CONNECT_WITHIN).keep_alive_while_idle(true)
-}
-
-/// A connection over which both sides have shown their certificates.
-async fn dial(
-    address: (String, u16),
-    name: ServerName<'static>,
-    files: DialFiles,
-) -> std::io::Result<TokioIo<TlsStream<TcpStream>>> {
-    let config = files.load().map_err(std::io::Error::other)?;
-    let connected = async { TlsConnector::from(config).connect(name, TcpStream::connect(address).await?).await };
-    let stream = timeout(CONNECT_WITHIN, connected).await.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
-    // A server that speaks no HTTP/2 would take the call for noise.
-    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-        return Err(std::io::Error::other("its server does not speak HTTP/2"));
-    }
-    Ok(TokioIo::new(stream))
-}
-
 impl Plugin {
     /// The plugin at `endpoint`, as a supplier of that name.
     ///
@@ -278,6 +190,34 @@ impl Plugin {
         launches.iter().map(outcome).collect()
     }
 
+    async fn terminate_some(&self, ids: &[ProviderId]) -> Vec<(ProviderId, Result<(), SupplierError>)> {
+        let asked = wire::TerminateRequest {
+            cluster: self.cluster.to_string(),
+            provider_ids: ids.iter().map(ToString::to_string).collect(),
+        };
+        let answer = match self.client.clone().terminate(asked).await {
+            Ok(answer) => answer.into_inner(),
+            Err(status) => {
+                let error = self.failed("Terminate", &status);
+                return ids.iter().map(|id| (id.clone(), Err(error.clone()))).collect();
+            }
+        };
+        let errors: BTreeMap<String, String> = answer.ended.into_iter().map(|one| (one.provider_id, one.error)).collect();
+        let result = |id: &ProviderId| match errors.get(id.as_str()) {
+            Some(error) if error.is_empty() => Ok(()),
+            Some(error) => Err(self.error(error.as_str())),
+            None => Err(self.error("its answer does not mention this machine")),
+        };
+        ids.iter().map(|id| (id.clone(), result(id))).collect()
+    }
+
+    /// Waits for a call's turn: so many of all permits that no more than the plugin's `max_in_flight` run at once.
+    async fn permit(&self, described: &Described) -> Option<SemaphorePermit<'_>> {
+        let permits = MOST_IN_FLIGHT.div_ceil(described.max_in_flight);
+        // Never closed.
+        self.calls.acquire_many(u32::try_from(permits).unwrap_or(1)).await.ok()
+    }
+
     /// The machines of a scope, all of them.
     async fn list(&self, scope: &str) -> Result<Listing, SupplierError> {
         let asked = wire::ListRequest { cluster: self.cluster.to_string(), scope: scope.to_owned() };
@@ -329,8 +269,6 @@ impl Supplier for Plugin {
                         .collect();
                 }
             };
-            // So many of all permits that no more than `max_in_flight` calls run at once.
-            let permits = MOST_IN_FLIGHT.div_ceil(described.max_in_flight);
             let mut alike: BTreeMap<_, Vec<Launch>> = BTreeMap::new();
             for launch in batch {
                 let what = (launch.request.market.clone(), launch.request.group.clone());
@@ -338,8 +276,7 @@ impl Supplier for Plugin {
             }
             let mut outcomes = Vec::new();
             for launches in alike.values().flat_map(|launches| launches.chunks(described.max_batch)) {
-                // Never closed.
-                let _permit = self.calls.acquire_many(u32::try_from(permits).unwrap_or(1)).await;
+                let _permit = self.permit(&described).await;
                 outcomes.extend(self.launch_alike(launches).await);
             }
             outcomes
@@ -394,27 +331,16 @@ impl Supplier for Plugin {
     fn terminate(&self, _: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
         async move {
             // In another account nothing of ours is, and ending that would be fine.
-            if let Err(error) = self.described().await {
-                return ids.into_iter().map(|id| (id, Err(error.clone()))).collect();
+            let described = match self.described().await {
+                Ok(described) => described,
+                Err(error) => return ids.into_iter().map(|id| (id, Err(error.clone()))).collect(),
+            };
+            let mut ended = Vec::new();
+            for some in ids.chunks(described.max_batch) {
+                let _permit = self.permit(&described).await;
+                ended.extend(self.terminate_some(some).await);
             }
-            let asked = wire::TerminateRequest {
-                cluster: self.cluster.to_string(),
-                provider_ids: ids.iter().map(ToString::to_string).collect(),
-            };
-            let answer = match self.client.clone().terminate(asked).await {
-                Ok(answer) => answer.into_inner(),
-                Err(status) => {
-                    let error = self.failed("Terminate", &status);
-                    return ids.into_iter().map(|id| (id, Err(error.clone()))).collect();
-                }
-            };
-            let errors: BTreeMap<String, String> = answer.ended.into_iter().map(|one| (one.provider_id, one.error)).collect();
-            let result = |id: &ProviderId| match errors.get(id.as_str()) {
-                Some(error) if error.is_empty() => Ok(()),
-                Some(error) => Err(self.error(error.as_str())),
-                None => Err(self.error("its answer does not mention this machine")),
-            };
-            ids.iter().map(|id| (id.clone(), result(id))).collect()
+            ended
         }
         .boxed()
     }

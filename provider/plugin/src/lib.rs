@@ -1,6 +1,7 @@
 //! Anybody's cloud: suppliers over the plugin protocol (`proto/proto/supplier.proto`).
 //!
 //! * [`client`]: a plugin as a supplier of the service;
+//! * [`dial`]: how a plugin is reached;
 //! * [`server`]: any supplier served as a plugin, such as the simulated one: reference and test peer in one;
 //! * [`boot`]: what new machines boot with;
 //! * [`check`]: whether a plugin keeps the rules of the protocol;
@@ -10,6 +11,7 @@ pub mod boot;
 pub mod check;
 pub mod client;
 mod convert;
+pub mod dial;
 pub mod server;
 
 /// Newest version of the protocol that this release speaks.

@@ -132,8 +132,16 @@ async fn clean(args: &CleanArgs) -> Result<Exit, CliError> {
     if let Some(age) = args.if_lease_older_than {
         let since = companion::unattended_for(&client, Clock::system().now()).await;
         let since = since.map_err(|why| failed("the Lease could not be read", why))?;
-        if let Some(since) = since.filter(|since| *since < age) {
-            out::write(&format!("Nothing was done: a Stoker renewed its Lease {} ago.\n", length(since)))?;
+        let why = match since {
+            Some(since) if since >= age => None,
+            Some(since) => Some(format!("a Stoker renewed its Lease {} ago", length(since))),
+            None => Some(format!(
+                "namespace {} has no Lease of Stoker's; run it there, or without --if-lease-older-than where no Stoker runs",
+                client.default_namespace()
+            )),
+        };
+        if let Some(why) = why {
+            out::write(&format!("Nothing was done: {why}.\n"))?;
             return Ok(Exit::Done);
         }
     }

@@ -11,7 +11,8 @@ use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook};
 use stoker_plugin::PROTOCOL;
 use stoker_plugin::check::{self, Verdict};
-use stoker_plugin::client::{self, Described};
+use stoker_plugin::client::Described;
+use stoker_plugin::dial::connect;
 use stoker_plugin::server::Served;
 use stoker_proto::supplier as wire;
 use stoker_service::clock::Clock;
@@ -110,7 +111,7 @@ const MACHINES: f64 = 2.0;
 const SHARE: f64 = 1.0 / 6.0;
 
 async fn check(args: CheckArgs) -> Result<Exit, CliError> {
-    let plugin = client::connect(&args.endpoint, args.tls.files()).map_err(|error| CliError::Usage(error.to_string()))?;
+    let plugin = connect(&args.endpoint, args.tls.files()).map_err(|error| CliError::Usage(error.to_string()))?;
     let asked = wire::DescribeRequest { stoker_version: env!("CARGO_PKG_VERSION").to_owned(), protocol: PROTOCOL };
     let answer = plugin.clone().describe(asked).await.map_err(|status| CliError::Failed {
         doing: format!("asking the plugin at {} what it is; look whether it runs there", args.endpoint),

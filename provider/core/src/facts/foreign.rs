@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::ids::{Cloud, Region, ZoneId};
+use crate::base::ids::{Cloud, InstanceType, Region, ZoneId};
 use crate::base::units::UsdPerHour;
 use crate::market::offer::{CapacityType, InstanceSpec, Place};
 use crate::policy::Quota;
@@ -15,6 +15,9 @@ pub struct Foreign {
     /// How many of each kind; machines that are being launched are among them.
     #[serde(with = "crate::base::pairs")]
     pub nodes: BTreeMap<ForeignKind, u32>,
+    /// How many of them Karpenter launched, by type: who knows of more of its claims knows what is not counted yet.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<InstanceType, u32>,
     /// What Karpenter may buy of quotas without asking.
     #[serde(default, with = "crate::base::pairs", skip_serializing_if = "BTreeMap::is_empty")]
     pub promised: Promises,

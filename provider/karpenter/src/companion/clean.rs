@@ -26,7 +26,7 @@ pub struct Cleaned {
     pub fault: Option<String>,
 }
 
-/// For how long nobody has looked after the marks; `None` where nobody ever did.
+/// For how long nobody has looked after the marks; `None` where there is no Lease in this namespace, which tells nothing of others.
 ///
 /// # Errors
 /// The Lease cannot be read.

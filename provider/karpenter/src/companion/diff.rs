@@ -33,8 +33,10 @@ pub async fn diff(
     listed(client, &ListParams::default(), &mut tables.pools).await?;
     listed(client, &ListParams::default(), &mut tables.claims).await?;
     listed(client, &ListParams::default().labels(NODE_POOL), &mut tables.nodes).await?;
-    if policy.karpenter.has(Lever::Prices) {
-        listed(client, &ListParams::default(), &mut tables.overlays).await?;
+    // Prices that are steered no more are taken back; where the cluster has none at all, there is none to take.
+    match listed(client, &ListParams::default(), &mut tables.overlays).await {
+        Err(why) if policy.karpenter.has(Lever::Prices) => return Err(why),
+        Ok(()) | Err(_) => {}
     }
     let facts = tables.facts().ok_or("nothing was listed")?;
     let now = Instant::now();

@@ -25,6 +25,8 @@ pub(crate) struct Pool {
     pub(crate) reach: Reach,
     /// What its nodes have, as Karpenter counts them: without those that it is about to end.
     pub(crate) used: Units,
+    /// What machines have of types that it may make and that the decisions do not count yet, whosever they are.
+    pub(crate) uncounted: Units,
     /// Its limits, where Stoker has set them and nobody else has changed them since.
     pub(crate) stands: BTreeMap<String, u64>,
     /// The limits that its owner has set: none is set above them.
@@ -104,7 +106,7 @@ impl fmt::Display for Left<'_> {
 }
 
 /// What each pool is to be limited to. `held`: what is used of each quota, by Stoker and by Karpenter's nodes, without promises.
-pub(crate) fn plan(policy: &Policy, held: &[u64], pools: &[Pool]) -> Vec<Plan> {
+pub(crate) fn plan<'a>(policy: &'a Policy, held: &[u64], pools: &'a [Pool]) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::with_capacity(pools.len());
     for (index, pool) in pools.iter().enumerate() {
         let others = |at, quota| {
@@ -112,16 +114,21 @@ pub(crate) fn plan(policy: &Policy, held: &[u64], pools: &[Pool]) -> Vec<Plan> {
             let promised = others.map(|(other, pool)| (pool.name.as_str(), promised_to(pool, plans.get(other), at, quota)));
             promised.filter(|(_, units)| *units > 0).collect()
         };
-        let left =
-            |(at, quota): (usize, _)| Left { at, quota, held: held.get(at).copied().unwrap_or(0), others: others(at, quota) };
+        let left = |(at, quota): (usize, &'a Quota)| {
+            let uncounted = pool.uncounted.get(resource(quota.unit)).copied().unwrap_or(0);
+            let held = held.get(at).copied().unwrap_or(0).saturating_add(uncounted);
+            Left { at, quota, held, others: others(at, quota) }
+        };
         let left: Vec<Left<'_>> = UNITS.iter().flat_map(|unit| pool.quotas(policy, *unit)).map(left).collect();
         let mut plan = Plan { limits: BTreeMap::new(), promised: Units::new(), why: String::new() };
         for unit in UNITS {
             let (used, Sizes { least, most }) = (pool.used(unit), pool.reach.sizes(unit));
             let of_unit = || left.iter().filter(|left| left.quota.unit == unit);
             let Some(free) = of_unit().map(Left::free).min() else { continue };
-            // Two of its largest nodes, or a tenth of the quota; the rest stays for whoever comes first.
-            let fair = of_unit().map(|left| (2 * most).max(left.quota.share() / 10)).min().unwrap_or(0);
+            // Two of its largest nodes, or a tenth of the quota, and no more than half of it, if that is enough for one; the rest stays for
+            // whoever comes first.
+            let fair = |share: u64| (2 * most).max(share / 10).min(share / 2).max(most);
+            let fair = of_unit().map(|left| fair(left.quota.share())).min().unwrap_or(0);
             let promise = free.min(fair);
             // What is too small for any of its nodes is of use to others alone.
             let promise = if promise < least { 0 } else { promise };
@@ -180,6 +187,7 @@ mod tests {
             name: name.to_owned(),
             reach: Reach { quotas: [0].into(), vcpus, gpus, too_large: BTreeSet::new() },
             used: [("cpu", used)].into(),
+            uncounted: Units::new(),
             stands: BTreeMap::new(),
             was: None,
             lately: Units::new(),
@@ -202,6 +210,20 @@ mod tests {
         for (held, promise) in [(44, 16), (48, 16), (50, 14), (56, 8), (60, 4), (61, 0), (64, 0), (90, 0)] {
             assert_eq!(cpu(&plan(&policy(), &[held, 0], &[pool("a", 8)])[0]), (8 + promise, promise), "{held}");
         }
+    }
+
+    #[test]
+    fn what_the_decisions_do_not_count_yet_is_used_all_the_same() {
+        // Two nodes of 8 were launched a moment ago, and the decisions go by what was before.
+        let grown = Pool { uncounted: [("cpu", 16)].into(), ..pool("a", 24) };
+        assert_eq!(cpu(&plan(&policy(), &[48, 0], &[grown])[0]), (24, 0));
+    }
+
+    #[test]
+    fn large_nodes_leave_others_half_of_a_quota_if_one_fits_it() {
+        let sized = |most| Pool { reach: Reach { vcpus: Sizes { least: 4, most }, ..pool("a", 0).reach }, ..pool("a", 0) };
+        let promised = |most| cpu(&plan(&policy(), &[0, 0], &[sized(most)])[0]).1;
+        assert_eq!([promised(8), promised(24), promised(48)], [16, 32, 48]);
     }
 
     #[test]

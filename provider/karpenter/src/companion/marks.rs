@@ -158,6 +158,11 @@ impl Rewrites {
         self.stood = Some(Instant::now());
     }
 
+    /// Takes note that it was given back: that it no longer stands is nobody else's doing.
+    pub(crate) const fn gave_back(&mut self) {
+        self.stood = None;
+    }
+
     /// Whether the field is left alone.
     pub(crate) const fn is_over(&self) -> bool {
         self.times >= MOST_REWRITES

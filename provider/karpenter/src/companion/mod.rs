@@ -64,7 +64,7 @@ use marks::{Guard, LimitsMark, Rewrites, is_steered};
 use prices::{Overlay, Prices};
 use protect::{Change, Free, Seen};
 use reach::{Made, Makes, Reach, resource};
-use tables::{Facts, Has};
+use tables::{Facts, Has, Launched};
 
 pub use clean::{Cleaned, clean, unattended_for};
 pub use diff::diff;
@@ -131,8 +131,8 @@ pub struct Used {
     committed: Committed,
     /// How Stoker's own spot nodes fared.
     spot: SpotHistories,
-    /// How many nodes of each type others have.
-    others: BTreeMap<InstanceType, u32>,
+    /// How many nodes of each type Karpenter has launched.
+    claims: BTreeMap<InstanceType, u32>,
 }
 
 /// How Stoker's own spot nodes fared, by place.
@@ -145,12 +145,8 @@ impl Used {
         let usage = Usage::count(memory, catalogue, wall);
         let held = usage.quotas.iter().zip(&catalogue.policy.quotas);
         let held = held.map(|(held, quota)| held.units.saturating_sub(foreign.promised_of(quota))).collect();
-        let mut others: BTreeMap<InstanceType, u32> = BTreeMap::new();
-        for (spec, nodes) in foreign.nodes.iter().filter_map(|(kind, nodes)| Some((kind.spec.as_ref()?, nodes))) {
-            *others.entry(spec.instance_type.clone()).or_default() += nodes;
-        }
-        let (promised, spot) = (foreign.promised.clone(), memory.spot.clone());
-        Some(Self { held, promised, committed: usage.committed, spot, others })
+        let (promised, claims, spot) = (foreign.promised.clone(), foreign.claims.clone(), memory.spot.clone());
+        Some(Self { held, promised, committed: usage.committed, spot, claims })
     }
 }
 
@@ -215,10 +211,11 @@ impl State {
     /// What Karpenter is promised, and which limits are to be changed.
     fn limits(&mut self, inputs: &Inputs<'_>, made: &Made, look: &mut Look) {
         let used = inputs.facts.used(made.keys().map(String::as_str));
+        let launched = inputs.facts.launched();
         let mut pools = Vec::new();
         for (name, pool) in inputs.facts.pools {
             let of = made.get(name).zip(used.get(name.as_str()));
-            match self.pool((name, pool), of, inputs) {
+            match self.pool((name, pool), of, &launched, inputs) {
                 Ok(Some(read)) => pools.push(read),
                 Ok(None) => {}
                 Err(why) => look.faults.add(format!("NodePool {name}"), why),
@@ -263,6 +260,7 @@ impl State {
         &mut self,
         (name, pool): (&str, &NodePool),
         of: Option<(&Result<Arc<Makes>, String>, &Has)>,
+        launched: &Launched<'_>,
         inputs: &Inputs<'_>,
     ) -> Result<Option<Pool>, String> {
         let Some((makes, has)) = of.filter(|_| inputs.policy.karpenter.has(Lever::Limits)) else {
@@ -272,10 +270,19 @@ impl State {
         let (mark, limits) = (LimitsMark::of(pool)?, pool.spec.limits.as_ref());
         let stands = mark.as_ref().filter(|mark| mark.stands(limits));
         self.rewrites.entry(name.to_owned()).or_default().note(stands.is_some(), "spec.limits", inputs.now)?;
-        let reach = Reach::of(makes.as_ref().map_err(String::clone)?, inputs.policy)?;
+        let makes = makes.as_ref().map_err(String::clone)?;
+        let reach = Reach::of(makes, inputs.policy)?;
         let was = before(mark.as_ref(), limits);
         let stands = stands.map(|mark| mark.set.clone()).unwrap_or_default();
-        let mut read = Pool { name: name.to_owned(), reach, used: has.used.clone(), stands, was, lately: Units::new() };
+        let mut uncounted = Units::new();
+        for spec in &makes.types {
+            let counted = inputs.used.and_then(|used| used.claims.get(&spec.instance_type)).copied().unwrap_or(0);
+            let more = u64::from(launched.of(spec.instance_type.as_str()).saturating_sub(counted));
+            *uncounted.entry(resource(QuotaUnit::Vcpus)).or_default() += more * u64::from(spec.vcpus.unwrap_or(0));
+            *uncounted.entry(resource(QuotaUnit::Gpus)).or_default() += more * u64::from(spec.advertised_gpus());
+        }
+        let (used, lately) = (has.used.clone(), Units::new());
+        let mut read = Pool { name: name.to_owned(), reach, used, uncounted, stands, was, lately };
         let lately = self.lately.entry(name.to_owned()).or_default();
         lately.retain(|(at, _)| inputs.now.duration_since(*at) <= KEPT_FOR);
         for unit in [QuotaUnit::Vcpus, QuotaUnit::Gpus] {

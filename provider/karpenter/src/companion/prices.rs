@@ -213,7 +213,7 @@ fn on_demand(
     for (pool, makes) in priced.iter().filter(|(_, makes)| makes.capacity_types.contains(&CapacityType::OnDemand)) {
         for spec in &makes.types {
             let name = overlay_name(&format!("{COVERED}{}", spec.instance_type));
-            let counted = used.others.get(&spec.instance_type).copied().unwrap_or(0);
+            let counted = used.claims.get(&spec.instance_type).copied().unwrap_or(0);
             let on_their_way = coming.of(spec.instance_type.as_str(), counted);
             let room = if ours.contains_key(name.as_str()) { ROOM } else { ROOM + 1 };
             let marginal = |(place, price): &(Place, UsdPerHour)| {

@@ -159,8 +159,7 @@ impl Reach {
         let mut reach = Self { quotas: BTreeSet::new(), vcpus: Sizes::NONE, gpus: Sizes::NONE, too_large: BTreeSet::new() };
         for spec in &makes.types {
             let vcpus = spec.vcpus.ok_or_else(|| format!("nobody knows how many vCPUs a {} has", spec.instance_type))?;
-            reach.vcpus = reach.vcpus.and(u64::from(vcpus));
-            reach.gpus = reach.gpus.and(u64::from(spec.advertised_gpus()));
+            let mut fits = false;
             for (region, capacity_type) in
                 makes.regions.iter().flat_map(|region| makes.capacity_types.iter().map(move |of| (region, *of)))
             {
@@ -170,8 +169,15 @@ impl Reach {
                 let claims = Claims::of(policy, &place, spec, capacity_type);
                 reach.quotas.extend(claims.listed.iter().map(|claim| claim.quota));
                 let share = |quota: usize| policy.quotas.get(quota).map_or(0, Quota::share);
-                let too_large = claims.listed.iter().filter(|claim| claim.units > share(claim.quota));
-                reach.too_large.extend(too_large.map(|claim| (claim.quota, spec.instance_type.clone())));
+                let too_large: Vec<usize> =
+                    claims.listed.iter().filter(|claim| claim.units > share(claim.quota)).map(|claim| claim.quota).collect();
+                fits |= too_large.is_empty();
+                reach.too_large.extend(too_large.into_iter().map(|quota| (quota, spec.instance_type.clone())));
+            }
+            // What no quota has room for is never made.
+            if fits {
+                reach.vcpus = reach.vcpus.and(u64::from(vcpus));
+                reach.gpus = reach.gpus.and(u64::from(spec.advertised_gpus()));
             }
         }
         if reach.quotas.is_empty() {

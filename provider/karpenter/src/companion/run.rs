@@ -1,5 +1,6 @@
 //! The companion at work: it watches, looks, and writes.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,9 @@ const BEAT_EVERY: Duration = Duration::from_secs(10);
 
 /// Most Nodes written in one look: a fleet is protected in a minute, and the API server does not notice.
 const MOST_NODES: usize = 100;
+
+/// How long the Nodes of one look may be written; the next goes on.
+const MOST_TIME: Duration = Duration::from_secs(5);
 
 /// Most Nodes of one look whose change may fail.
 const MOST_FAILED: usize = 5;
@@ -90,6 +94,8 @@ struct Running {
     holder: String,
     /// When limits were last written.
     burst: Option<Instant>,
+    /// The `NodePools` of which that burst has left something to write.
+    unfinished: BTreeSet<String>,
     /// When prices were.
     priced: Option<Instant>,
     beat: Option<Instant>,
@@ -112,6 +118,7 @@ impl Running {
             writer: Writer::new(client, false),
             holder,
             burst: None,
+            unfinished: BTreeSet::new(),
             priced: None,
             beat: None,
             blind: None,
@@ -195,15 +202,18 @@ impl Running {
         if due || none {
             self.refused = Faults::default();
         }
-        if !due || none {
+        let unfinished = std::mem::take(&mut self.unfinished);
+        if none || !due && unfinished.is_empty() {
             return;
         }
-        self.burst = Some(now);
+        if due {
+            self.burst = Some(now);
+        }
         let limits = look.limits.iter().map(|(name, mark)| (name, PoolChange::Limits(mark)));
         let limits = limits.chain(look.given_back.iter().map(|(name, mark)| (name, PoolChange::LimitsBack(mark))));
         let set = windows.set.iter().map(|(name, mark)| (name, PoolChange::Window(mark)));
         let back = windows.given_back.iter().map(|(name, mark)| (name, PoolChange::WindowBack(mark)));
-        for (name, change) in limits.chain(set).chain(back) {
+        for (name, change) in limits.chain(set).chain(back).filter(|(name, _)| due || unfinished.contains(*name)) {
             let Some(pool) = self.tables.facts().and_then(|facts| facts.pools.get(name)) else { continue };
             match self.writer.change(pool, change).await {
                 Ok(Some(written)) => {
@@ -211,12 +221,13 @@ impl Running {
                     match change {
                         PoolChange::Limits(_) => self.state.rewrites.entry(name.clone()).or_default().wrote(),
                         PoolChange::Window(_) => self.state.window_rewrites.entry(name.clone()).or_default().wrote(),
-                        PoolChange::LimitsBack(_) | PoolChange::WindowBack(_) => {}
+                        PoolChange::LimitsBack(_) => self.state.rewrites.entry(name.clone()).or_default().gave_back(),
+                        PoolChange::WindowBack(_) => self.state.window_rewrites.entry(name.clone()).or_default().gave_back(),
                     }
                     self.tables.pools.take(Event::Apply(written));
                 }
-                // Somebody else has changed it meanwhile, as Karpenter does after each change of ours: the next look goes on.
-                Ok(None) => self.burst = None,
+                // Somebody else has changed it meanwhile, as Karpenter does after each change of ours: the next look goes on with it.
+                Ok(None) => drop(self.unfinished.insert(name.clone())),
                 Err(why) => self.refused.add(format!("NodePool {name}"), why),
             }
         }
@@ -235,7 +246,8 @@ impl Running {
         }
         self.priced = Some(now);
         for (name, overlay) in &look.overlays {
-            match self.writer.set_overlay(name, overlay).await {
+            let seen = self.tables.facts().and_then(|facts| facts.overlays?.get(name));
+            match self.writer.set_overlay(name, seen, overlay).await {
                 Ok(Some(written)) => {
                     tracing::info!(overlay = name, why = overlay.why, "set a price");
                     self.tables.overlays.take(Event::Apply(written));
@@ -259,10 +271,10 @@ impl Running {
     }
 
     async fn write_nodes(&mut self, look: &Look, faults: &mut Faults) {
-        let mut failed = 0;
+        let (mut failed, begun) = (0, Instant::now());
         for (name, change) in look.nodes.iter().take(MOST_NODES) {
-            // Where a right is missing all would fail alike.
-            if failed >= MOST_FAILED {
+            // Where a right is missing all would fail alike; and a slow server must not keep the Lease waiting.
+            if failed >= MOST_FAILED || begun.elapsed() >= MOST_TIME {
                 return;
             }
             let Some(node) = self.tables.facts().and_then(|facts| facts.nodes.get(name)) else { continue };

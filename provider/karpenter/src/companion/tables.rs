@@ -105,13 +105,22 @@ impl Default for Has {
     }
 }
 
+/// How many machines of Karpenter's each type has that are not Stoker's.
+#[derive(Debug, Default)]
+pub(crate) struct Launched<'a>(HashMap<&'a str, u32>);
+
+impl Launched<'_> {
+    pub(crate) fn of(&self, instance_type: &str) -> u32 {
+        self.0.get(instance_type).copied().unwrap_or(0)
+    }
+}
+
 /// Claims that the decisions may not count yet.
 #[derive(Debug, Default)]
 pub(crate) struct OnTheirWay<'a> {
     /// Those without a machine.
     waiting: Vec<&'a NodeClaim>,
-    /// How many machines each type has that are not Stoker's.
-    launched: HashMap<&'a str, u32>,
+    launched: Launched<'a>,
 }
 
 impl OnTheirWay<'_> {
@@ -124,8 +133,7 @@ impl OnTheirWay<'_> {
         };
         let may_be = |claim: &&&NodeClaim| asked.into_iter().all(|one| allows(claim, one));
         let waiting = u32::try_from(self.waiting.iter().filter(may_be).count()).unwrap_or(u32::MAX);
-        let launched = self.launched.get(instance_type).copied().unwrap_or(0);
-        waiting.saturating_add(launched.saturating_sub(counted))
+        waiting.saturating_add(self.launched.of(instance_type).saturating_sub(counted))
     }
 }
 
@@ -139,18 +147,19 @@ impl<'a> Facts<'a> {
 
     /// The claims that may be on their way to such `NodePools`, found once for all types.
     pub(crate) fn on_their_way(&self, pools: &BTreeSet<&str>) -> OnTheirWay<'a> {
-        let mut coming = OnTheirWay::default();
-        for claim in self.claims.values() {
-            if is_launched(claim) {
-                let foreign = label(&claim.meta, CLUSTER_LABEL).is_none();
-                if let Some(instance_type) = label(&claim.meta, INSTANCE_TYPE).filter(|_| foreign) {
-                    *coming.launched.entry(instance_type).or_default() += 1;
-                }
-            } else if label(&claim.meta, NODE_POOL).is_some_and(|pool| pools.contains(pool)) {
-                coming.waiting.push(claim);
-            }
+        let is_waiting =
+            |claim: &&NodeClaim| !is_launched(claim) && label(&claim.meta, NODE_POOL).is_some_and(|pool| pools.contains(pool));
+        OnTheirWay { waiting: self.claims.values().filter(is_waiting).collect(), launched: self.launched() }
+    }
+
+    /// The machines that Karpenter has launched, but for Stoker's.
+    pub(crate) fn launched(&self) -> Launched<'a> {
+        let mut launched = Launched::default();
+        let foreign = |claim: &&NodeClaim| is_launched(claim) && label(&claim.meta, CLUSTER_LABEL).is_none();
+        for instance_type in self.claims.values().filter(foreign).filter_map(|claim| label(&claim.meta, INSTANCE_TYPE)) {
+            *launched.0.entry(instance_type).or_default() += 1;
         }
-        coming
+        launched
     }
 
     /// What the nodes of such `NodePools` have, as Karpenter counts them: those of claims of whoever, without those that go.

@@ -198,6 +198,13 @@ fn rewrites_count_of_one_object_also_within_a_look_and_not_for_ever() {
     }
     rewrites.wrote();
     assert!(rewrites.note(false, "f", now).unwrap_err().contains("rewritten 3 times"));
+    // What Stoker gave back itself was rewritten by nobody.
+    let mut own = Rewrites::default();
+    for _ in 0..5 {
+        own.note(true, "f", now).unwrap();
+        own.gave_back();
+        own.note(false, "f", now).unwrap();
+    }
     let mut calm = Rewrites::default();
     for _ in 0..2 {
         calm.note(true, "f", now).unwrap();

@@ -143,15 +143,26 @@ impl Writer {
         told("Node", name(&node.meta), self.nodes.patch(name(&node.meta), &self.merge(), &Patch::Merge(change))).await
     }
 
-    /// Sets a price. One that somebody else has changed meanwhile stays as it is until the next look.
-    pub(crate) async fn set_overlay(&self, name: &str, overlay: &Overlay) -> Written<Option<NodeOverlay>> {
-        let object = json!({
+    /// Sets a price, in place of the one that was seen. One that somebody else has made or changed meanwhile stays as it is until the next
+    /// look.
+    pub(crate) async fn set_overlay(
+        &self,
+        name: &str,
+        seen: Option<&NodeOverlay>,
+        overlay: &Overlay,
+    ) -> Written<Option<NodeOverlay>> {
+        let mut object = json!({
             "apiVersion": NodeOverlay::api_version(&()),
             "kind": NodeOverlay::kind(&()),
             "metadata": { "name": name, "labels": { OWNER: FIELD_MANAGER }, "annotations": { REASON: overlay.why } },
             "spec": overlay.spec,
         });
-        let params = self.apply(FIELD_MANAGER).force();
+        if let Some(seen) = seen {
+            object["metadata"]["uid"] = json!(seen.meta.uid);
+            object["metadata"]["resourceVersion"] = json!(seen.meta.resource_version);
+        }
+        let params = self.apply(FIELD_MANAGER);
+        let params = if seen.is_some() { params.force() } else { params };
         told("NodeOverlay", name, self.overlays.patch(name, &params, &Patch::Apply(object))).await
     }
 

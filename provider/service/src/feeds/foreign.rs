@@ -220,6 +220,9 @@ impl Gathered {
             *nodes = nodes.saturating_add(1);
         }
         self.unclear = unclear;
+        for instance_type in claims.values().filter_map(|machine| InstanceType::new(machine.label(INSTANCE_TYPE)?).ok()) {
+            *foreign.claims.entry(instance_type).or_default() += 1;
+        }
         Some(foreign)
     }
 }

@@ -14,7 +14,7 @@ use stoker_core::base::ids::{Cloud, ClusterName, InstanceType, Region, SupplierN
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_karpenter::Karpenter;
 use stoker_plugin::check::{self, Rule, Verdict};
-use stoker_plugin::client::connect;
+use stoker_plugin::dial::connect;
 use stoker_plugin::server::Served;
 use stoker_proto::supplier::Scope;
 use stoker_service::clock::Clock;

@@ -119,7 +119,8 @@ fn look(state: &mut State, tables: &Tables, running: u32, now: Instant) -> Look 
         vcpus: 4,
         price: Some(UsdPerHour(800_000)),
     };
-    let foreign = Foreign { nodes: [(kind, running)].into(), ..Foreign::default() };
+    let claims = [(spec.instance_type.clone(), running)].into();
+    let foreign = Foreign { nodes: [(kind, running)].into(), claims, ..Foreign::default() };
     let memory = Memory { foreign: Some(Arc::new(foreign)), ..Memory::default() };
     let catalogue = Catalogue::derive(&policy, &book, &BTreeMap::default());
     let wall = Wall("2026-11-20T12:00:00Z".parse().unwrap());
