@@ -4,6 +4,36 @@
 //! autoscaler's protobuf meets our own types in [`template`] and [`pods`] only. Controllers that read
 //! the published view stand in `controllers`.
 
+/// Makes a type with a field `meta` one of a cluster-wide kind, which can be listed and watched.
+#[macro_export]
+macro_rules! cluster_kind {
+    ($kind:ident, $group:literal, $version:literal, $name:literal, $plural:literal) => {
+        impl kube::Resource for $kind {
+            type DynamicType = ();
+            type Scope = k8s_openapi::ClusterResourceScope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $name.into()
+            }
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.meta
+            }
+            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &mut self.meta
+            }
+        }
+    };
+}
+
 pub mod act;
 mod bound;
 pub mod client;
@@ -34,33 +64,3 @@ pub const DRAINING: &str = "stoker.dev/draining";
 /// Namespaces whose pods are never told to go: of the cluster, and Stoker's own. The policy
 /// `stoker-pods-removal` of `manifests/stoker/admission.yaml` holds the service to that.
 pub const SYSTEM_NAMESPACES: [&str; 5] = ["kube-system", "kube-public", "kube-node-lease", "stoker", "stoker-probe"];
-
-/// Makes a type with a field `meta` one of a cluster-wide kind, which can be listed and watched.
-#[macro_export]
-macro_rules! cluster_kind {
-    ($kind:ident, $group:literal, $version:literal, $name:literal, $plural:literal) => {
-        impl kube::Resource for $kind {
-            type DynamicType = ();
-            type Scope = k8s_openapi::ClusterResourceScope;
-
-            fn kind((): &()) -> std::borrow::Cow<'_, str> {
-                $name.into()
-            }
-            fn group((): &()) -> std::borrow::Cow<'_, str> {
-                $group.into()
-            }
-            fn version((): &()) -> std::borrow::Cow<'_, str> {
-                $version.into()
-            }
-            fn plural((): &()) -> std::borrow::Cow<'_, str> {
-                $plural.into()
-            }
-            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &self.meta
-            }
-            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &mut self.meta
-            }
-        }
-    };
-}

@@ -35,7 +35,7 @@ pub(crate) struct ClaimRow {
     pub(crate) machine: Option<Machine>,
 }
 
-crate::cluster_kind!(ClaimRow, "karpenter.sh", "v1", "NodeClaim", "nodeclaims");
+cluster_kind!(ClaimRow, "karpenter.sh", "v1", "NodeClaim", "nodeclaims");
 
 /// What a Node tells of its machine, or a `NodeClaim` of the one that it got.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
