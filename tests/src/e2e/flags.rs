@@ -63,9 +63,6 @@ pub struct Flags {
     /// No use.
     #[arg(long)]
     pub cloud_provider: Option<String>,
-    /// No use: the one that the manifest names always counts.
-    #[arg(long)]
-    pub startup_taint: Option<String>,
     /// No use.
     #[arg(long)]
     pub balancing_label: Option<String>,

@@ -16,8 +16,8 @@ use super::ca_client::{Labels, NodeRef};
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 /// The annotation that, set to `true`, keeps a node from being removed.
 pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
-/// Prefixes of taints that mean "still starting": such a node counts as not ready, and its template does not carry them. The last is named
-/// by `--startup-taint` of `manifests/cluster-autoscaler/deployment.yaml`.
+/// Prefixes of taints that mean "still starting": such a node counts as not ready, and its template does not carry them. The last is as
+/// if named by `--startup-taint`, as the page on Karpenter asks.
 pub const STARTUP_TAINT_PREFIXES: [&str; 3] = [
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
