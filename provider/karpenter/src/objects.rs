@@ -34,6 +34,7 @@ pub(crate) struct NodePoolSpec {
     pub(crate) limits: Option<Amounts>,
     /// Set where its size is fixed.
     pub(crate) replicas: Option<Value>,
+    pub(crate) weight: Option<Value>,
     pub(crate) disruption: Disruption,
     pub(crate) template: Template,
 }
@@ -42,7 +43,8 @@ pub(crate) struct NodePoolSpec {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Disruption {
-    pub(crate) consolidate_after: Option<String>,
+    pub(crate) consolidate_after: Option<Value>,
+    pub(crate) budgets: Option<Value>,
 }
 
 /// What its nodes are made by.
@@ -58,6 +60,7 @@ pub(crate) struct Template {
 pub(crate) struct TemplateSpec {
     pub(crate) node_class_ref: Option<ClassRef>,
     pub(crate) requirements: Vec<Expression>,
+    pub(crate) taints: Vec<Taint>,
 }
 
 kind!(NodePool, "karpenter.sh", "v1", "NodePool", "nodepools");
@@ -160,11 +163,12 @@ pub(crate) struct NodeSpec {
     pub(crate) taints: Vec<Taint>,
 }
 
-/// A taint, by its key alone.
-#[derive(Debug, Clone, Default, Deserialize)]
+/// A taint.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Taint {
     pub(crate) key: String,
+    pub(crate) effect: String,
 }
 
 kind!(Node, "", "v1", "Node", "nodes");

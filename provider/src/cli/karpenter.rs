@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;
-use stoker_core::base::engine_clock::Wall;
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::text::length;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::state::memory::Memory;
@@ -109,7 +109,7 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
     let foreign = foreign.ok_or_else(|| failed("the GPU nodes that others bought could not be listed", NO_ANSWER))?;
     memory.foreign = Some(foreign);
     let catalogue = Catalogue::derive(&policy, &book, &BTreeMap::default());
-    let used = Used::of(&memory, &catalogue, Wall(now)).unwrap_or_default();
+    let used = Used::of(&memory, &catalogue, Times::at(now)).unwrap_or_default();
     let (feed, follow) = KubeFeed::start(&client, &policy.cluster, Arc::new(Notify::new()));
     let mut occupied = feed.occupied();
     let listed = async { occupied.wait_for(Option::is_some).await.ok().and_then(|known| known.clone()) };

@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
-use super::marks::{FIELD_MANAGER, Guard, LimitsMark, OWNER, WindowMark};
+use super::floors;
+use super::marks::{FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, in_words};
 use super::write::{LEASE, Writer, with_cure};
 use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
 
@@ -43,7 +44,9 @@ pub async fn clean(client: &Client, dry_run: bool) -> Vec<Cleaned> {
     let mut cleaned = Vec::new();
     for pool in &listed::<NodePool>(client, &ListParams::default(), &mut cleaned).await {
         cleaned.extend(by.limits(pool).await);
-        cleaned.extend(by.window(pool).await);
+        for field in Field::ALL {
+            cleaned.extend(by.field(pool, field).await);
+        }
     }
     let owned = ListParams::default().labels(&format!("{OWNER}={FIELD_MANAGER}"));
     for overlay in &listed::<NodeOverlay>(client, &owned, &mut cleaned).await {
@@ -51,6 +54,7 @@ pub async fn clean(client: &Client, dry_run: bool) -> Vec<Cleaned> {
         let object = format!("NodeOverlay {}", name(&overlay.meta));
         cleaned.push(Cleaned { object, what: "the price".to_owned(), fault });
     }
+    cleaned.extend(by.floors().await);
     let mut nodes = listed::<Node>(client, &ListParams::default().labels(NODE_POOL), &mut cleaned).await;
     nodes.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
     for node in &nodes {
@@ -102,21 +106,39 @@ impl Cleaner<'_> {
         Some(Cleaned { object, what, fault })
     }
 
-    async fn window(&self, pool: &NodePool) -> Option<Cleaned> {
+    async fn field(&self, pool: &NodePool, field: Field) -> Option<Cleaned> {
         let object = format!("NodePool {}", name(&pool.meta));
-        let mark = match WindowMark::of(pool) {
+        let mark = match FieldMark::of(field, pool) {
             Ok(mark) => mark?,
-            Err(why) => return Some(Cleaned { object, what: "consolidateAfter".to_owned(), fault: Some(why) }),
+            Err(why) => return Some(Cleaned { object, what: field.to_string(), fault: Some(why) }),
         };
-        let was = mark.was.as_deref().unwrap_or("none");
-        let what = if mark.stands(pool) { format!("consolidateAfter {was}") } else { "the mark alone".to_owned() };
+        let stands = mark.stands(field, pool);
+        let what = if stands { format!("{field} {}", in_words(mark.was.as_ref())) } else { "the mark alone".to_owned() };
         let fault = self
-            .written(pool, async |pool| match WindowMark::of(pool)? {
-                Some(mark) => self.writer.give_window_back(pool, &mark).await,
+            .written(pool, async |pool| match FieldMark::of(field, pool)? {
+                Some(mark) => self.writer.give_field_back(pool, field, &mark).await,
                 None => Ok(Some(pool.clone())),
             })
             .await;
         Some(Cleaned { object, what, fault })
+    }
+
+    /// Deletes what keeps room for floors, in the namespaces that may be read.
+    async fn floors(&self) -> Vec<Cleaned> {
+        let all = match floors::all(self.client).await {
+            Ok(all) => all,
+            Err(why) => {
+                let fault = Some(format!("they cannot be listed: {why}"));
+                return vec![Cleaned { object: "CapacityBuffers".to_owned(), what: "what they keep".to_owned(), fault }];
+            }
+        };
+        let mut cleaned = Vec::new();
+        for (kind, object) in all {
+            let fault = self.writer.remove_floor(&kind, &object).await.err();
+            let name = format!("{} {}/{}", kind.kind, object.namespace().unwrap_or_default(), object.name_any());
+            cleaned.push(Cleaned { object: name, what: "the floor".to_owned(), fault });
+        }
+        cleaned
     }
 
     async fn node(&self, node: &Node) -> Option<Cleaned> {

@@ -11,11 +11,12 @@ use stoker_core::policy::Policy;
 use stoker_core::policy::rules::karpenter::Lever;
 use tokio::time::Instant;
 
+use super::marks::in_words;
 use super::prices::Overlay;
 use super::protect::Change;
 use super::tables::{self, Tables};
 use super::write::with_cure;
-use super::{Inputs, State, Used, marks};
+use super::{Inputs, State, Used, floors, marks};
 use crate::claim::INSTANCE_TYPE;
 use crate::objects::NODE_POOL;
 
@@ -40,8 +41,9 @@ pub async fn diff(
     }
     let facts = tables.facts().ok_or("nothing was listed")?;
     let now = Instant::now();
-    let look =
-        |used: &Used| State::default().look(&Inputs { facts, policy, book, used: Some(used), occupied: Some(occupied), now });
+    let look = |used: &Used| {
+        State::default().look(&Inputs { facts, policy, book, used: Some(used), occupied: Some(occupied), floors: None, now })
+    };
     // As if the decisions counted whatever is promised.
     let promised = look(used).promised.unwrap_or_default();
     let look = look(&Used { promised, ..used.clone() });
@@ -49,28 +51,29 @@ pub async fn diff(
     for (name, mark) in &look.limits {
         let now = facts.pools.get(name).and_then(|pool| pool.spec.limits.clone()).unwrap_or_default();
         for (resource, set) in &mark.set {
-            let is = now
-                .get(resource)
-                .map_or_else(|| "none".to_owned(), |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+            let is = in_words(now.get(resource));
             if is != set.to_string() {
                 lines.push(format!("NodePool {name}: spec.limits.{resource} {is} -> {set}, {}", mark.why));
             }
         }
     }
     lines.extend(look.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.limits given back")));
-    lines.extend(look.windows.set.iter().map(|(name, mark)| {
-        let was = mark.was.as_deref().unwrap_or("none");
-        format!("NodePool {name}: spec.disruption.consolidateAfter {was} -> {}, {}", mark.set, mark.why)
+    lines.extend(look.fields.set.iter().map(|(name, field, mark)| {
+        let (was, set) = (in_words(mark.was.as_ref()), in_words(Some(&mark.set)));
+        format!("NodePool {name}: {field} {was} -> {set}, {}", mark.why)
     }));
-    lines.extend(
-        look.windows.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.disruption.consolidateAfter given back")),
-    );
+    lines.extend(look.fields.given_back.iter().map(|(name, field, _)| format!("NodePool {name}: {field} given back")));
     lines.extend(look.overlays.iter().map(|(name, Overlay { spec, why })| {
         let price = spec.price.as_deref().or(spec.price_adjustment.as_deref()).unwrap_or_default();
         let types = spec.requirements.iter().find(|one| one.key == INSTANCE_TYPE).and_then(|one| one.values.as_deref());
         format!("NodeOverlay {name}: {price} for {}, {why}", types.unwrap_or_default().join(", "))
     }));
     lines.extend(look.unpriced.iter().map(|name| format!("NodeOverlay {name}: taken back")));
+    lines.extend(
+        look.floors
+            .iter()
+            .map(|(name, floor)| format!("NodePool {name}: CapacityBuffer {}, {}", floors::object_name(name), floor.why)),
+    );
     lines.extend(look.nodes.iter().map(|(name, change)| match change {
         Change::Protect => format!("Node {name}: {} true, GPU pods hold it", marks::DO_NOT_DISRUPT),
         Change::Release(_) => format!("Node {name}: {} given back", marks::DO_NOT_DISRUPT),

@@ -33,6 +33,8 @@ pub(crate) struct Pool {
     pub(crate) was: Option<Amounts>,
     /// The most that it could buy within the last seconds: its claims may still be on their way.
     pub(crate) lately: Units,
+    /// Why it is to make nothing more; `None` where it may.
+    pub(crate) closed: Option<String>,
 }
 
 /// What a `NodePool` is to be limited to.
@@ -125,6 +127,7 @@ pub(crate) fn plan<'a>(policy: &'a Policy, held: &[u64], pools: &'a [Pool]) -> V
             let (used, Sizes { least, most }) = (pool.used(unit), pool.reach.sizes(unit));
             let of_unit = || left.iter().filter(|left| left.quota.unit == unit);
             let Some(free) = of_unit().map(Left::free).min() else { continue };
+            let free = if pool.closed.is_some() { 0 } else { free };
             // Two of its largest nodes, or a tenth of the quota, and no more than half of it, if that is enough for one; the rest stays for
             // whoever comes first.
             let fair = |share: u64| (2 * most).max(share / 10).min(share / 2).max(most);
@@ -149,7 +152,7 @@ pub(crate) fn plan<'a>(policy: &'a Policy, held: &[u64], pools: &'a [Pool]) -> V
             let too_large: Vec<&str> = too_large.collect();
             if too_large.is_empty() { left.to_string() } else { format!("{left}, too small for {}", too_large.join(" and ")) }
         };
-        plan.why = left.iter().map(told).collect::<Vec<_>>().join("; ");
+        plan.why = pool.closed.iter().cloned().chain(left.iter().map(told)).collect::<Vec<_>>().join("; ");
         plans.push(plan);
     }
     plans
@@ -191,6 +194,7 @@ mod tests {
             stands: BTreeMap::new(),
             was: None,
             lately: Units::new(),
+            closed: None,
         }
     }
 
@@ -274,6 +278,19 @@ mod tests {
         assert_eq!(standing(48, 8, 8), 24);
         // Nothing is left of the quota: it falls at once.
         assert_eq!(standing(16, 8, 64), 8);
+    }
+
+    #[test]
+    fn a_closed_pool_keeps_what_it_has_and_is_promised_nothing() {
+        let closed = |used, stands: u64| Pool {
+            closed: Some("all that it may make is out of stock".to_owned()),
+            stands: [("cpu".to_owned(), stands)].into(),
+            ..pool("a", used)
+        };
+        let plans = plan(&policy(), &[8, 0], &[closed(8, 24)]);
+        assert_eq!(cpu(&plans[0]), (8, 0));
+        assert_eq!(plans[0].why, "all that it may make is out of stock; L-DB2E81BA us-east-1: 8 of 64 used");
+        assert_eq!(cpu(&plan(&policy(), &[8, 0], &[closed(8, 8)])[0]), (8, 0));
     }
 
     #[test]

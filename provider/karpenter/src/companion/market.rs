@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use stoker_core::base::ids::{Cloud, InstanceType, Region};
 use stoker_core::base::units::UsdPerHour;
-use stoker_core::market::offer::{CapacityType, InstanceSpec, Place};
+use stoker_core::market::offer::{self, CapacityType, InstanceSpec, Place};
 use stoker_core::market::price::{Entry, PriceBook};
 
 use super::reach::Makes;
@@ -39,6 +39,17 @@ impl Market {
     pub(super) fn sold<'a>(&'a self, makes: &'a Makes, spec: &'a InstanceSpec) -> impl Iterator<Item = &'a Sold> {
         let key = |region: &Region| (makes.cloud.clone(), region.clone(), spec.instance_type.clone());
         makes.regions.iter().filter_map(move |region| self.0.get(&key(region)))
+    }
+
+    /// The markets of a type in which nodes may be made, but for reserved capacity: the tables do not have it.
+    pub(super) fn markets<'a>(&'a self, makes: &'a Makes, spec: &'a InstanceSpec) -> impl Iterator<Item = offer::Market> {
+        let may = |of: CapacityType| makes.capacity_types.contains(&of);
+        self.sold(makes, spec).flat_map(move |sold| {
+            let on_demand = sold.on_demand.iter().map(|(place, _)| (place, CapacityType::OnDemand));
+            let spot = sold.spot.iter().map(|place| (place, CapacityType::Spot));
+            let made = on_demand.chain(spot).filter(move |(_, of)| may(*of));
+            made.map(|(place, capacity_type)| offer::Market { place: place.clone(), capacity_type })
+        })
     }
 
     /// The highest price on demand of what a `NodePool` may make; `None` where none is known.

@@ -1,13 +1,14 @@
 //! Marks: what Stoker has written on Karpenter's objects, and what was there before.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use stoker_core::policy::rules::karpenter::{LIMITS_MARK, STEERED_LABEL, WINDOW_MARK};
+use serde_json::{Value, json};
+use stoker_core::policy::rules::karpenter::{BUDGETS_MARK, LIMITS_MARK, STEERED_LABEL, WEIGHT_MARK, WINDOW_MARK};
 use tokio::time::Instant;
 
 use crate::objects::{Amounts, Node, NodePool, amount, annotation, label};
@@ -86,32 +87,98 @@ impl LimitsMark {
     }
 }
 
-/// The window of a `NodePool` as Stoker has set it.
+/// A field of a `NodePool` that Stoker replaces whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Field {
+    /// How long a free node stays.
+    ConsolidateAfter,
+    /// How many nodes go at once.
+    Budgets,
+    /// Which `NodePool` comes first, the greatest.
+    Weight,
+}
+
+impl Field {
+    pub(crate) const ALL: [Self; 3] = [Self::ConsolidateAfter, Self::Budgets, Self::Weight];
+
+    /// The annotation of its mark.
+    pub(crate) const fn mark(self) -> &'static str {
+        match self {
+            Self::ConsolidateAfter => WINDOW_MARK,
+            Self::Budgets => BUDGETS_MARK,
+            Self::Weight => WEIGHT_MARK,
+        }
+    }
+
+    /// Its field manager: one apply says all that a manager owns, so each field has one of its own.
+    pub(crate) const fn manager(self) -> &'static str {
+        match self {
+            Self::ConsolidateAfter => "stoker-karpenter-windows",
+            Self::Budgets => "stoker-karpenter-budgets",
+            Self::Weight => "stoker-karpenter-weight",
+        }
+    }
+
+    /// Its value; `None` where it has none.
+    pub(crate) fn of(self, pool: &NodePool) -> Option<&Value> {
+        match self {
+            Self::ConsolidateAfter => pool.spec.disruption.consolidate_after.as_ref(),
+            Self::Budgets => pool.spec.disruption.budgets.as_ref(),
+            Self::Weight => pool.spec.weight.as_ref(),
+        }
+    }
+
+    /// A `spec` with that value and nothing else.
+    pub(crate) fn spec(self, value: Option<&Value>) -> Value {
+        match self {
+            Self::ConsolidateAfter => json!({ "disruption": { "consolidateAfter": value } }),
+            Self::Budgets => json!({ "disruption": { "budgets": value } }),
+            Self::Weight => json!({ "weight": value }),
+        }
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConsolidateAfter => "spec.disruption.consolidateAfter",
+            Self::Budgets => "spec.disruption.budgets",
+            Self::Weight => "spec.weight",
+        })
+    }
+}
+
+/// A field of a `NodePool` as Stoker has set it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WindowMark {
+pub(crate) struct FieldMark {
     /// What was set.
-    pub(crate) set: String,
+    pub(crate) set: Value,
     /// What was there before.
     #[serde(default)]
-    pub(crate) was: Option<String>,
+    pub(crate) was: Option<Value>,
     /// Why, in words.
     #[serde(default)]
     pub(crate) why: String,
 }
 
-impl WindowMark {
-    /// That of a `NodePool`; `None` where it bears none.
+impl FieldMark {
+    /// That of a field; `None` where the `NodePool` bears none.
     ///
     /// # Errors
     /// The annotation cannot be read.
-    pub(crate) fn of(pool: &NodePool) -> Result<Option<Self>, String> {
-        read(pool, WINDOW_MARK)
+    pub(crate) fn of(field: Field, pool: &NodePool) -> Result<Option<Self>, String> {
+        read(pool, field.mark())
     }
 
-    /// Whether the window is still as it was set.
-    pub(crate) fn stands(&self, pool: &NodePool) -> bool {
-        pool.spec.disruption.consolidate_after.as_deref() == Some(self.set.as_str())
+    /// Whether the field is still as it was set.
+    pub(crate) fn stands(&self, field: Field, pool: &NodePool) -> bool {
+        field.of(pool) == Some(&self.set)
     }
+}
+
+/// A value of a field, for people.
+pub(crate) fn in_words(value: Option<&Value>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
 /// How often somebody else has rewritten a field that Stoker sets.
@@ -137,7 +204,7 @@ impl Rewrites {
     ///
     /// # Errors
     /// It was rewritten too often, and is to be left alone.
-    pub(crate) fn note(&mut self, stands: bool, field: &str, now: Instant) -> Result<(), String> {
+    pub(crate) fn note(&mut self, stands: bool, field: impl fmt::Display, now: Instant) -> Result<(), String> {
         match self.stood {
             Some(since) if stands && now.duration_since(since) >= FORGOTTEN_AFTER => self.times = 0,
             Some(_) if !stands => self.times += 1,
@@ -206,8 +273,6 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn amounts(value: Value) -> Amounts {

@@ -2,7 +2,7 @@
 //!
 //! - `tables`: Karpenter's objects, and what they have.
 //! - `reach`, `market`: what a `NodePool` may make, and for what price that is sold.
-//! - `limits`, `prices`, `protect`, `windows`: what is to be written. Pure.
+//! - `limits`, `prices`, `fields`, `floors`, `protect`: what is to be written. Pure.
 //! - `marks`: what was written, and what was there before.
 //! - `write`: the only writer.
 //! - `run`: watches, looks and writes.
@@ -15,6 +15,8 @@
 mod clean;
 mod diff;
 mod faults;
+mod fields;
+mod floors;
 mod limits;
 mod market;
 mod marks;
@@ -25,7 +27,6 @@ mod run;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod windows;
 mod write;
 
 use std::cell::OnceCell;
@@ -34,20 +35,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use stoker_core::base::engine_clock::Wall;
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::{InstanceType, NodeName};
 use stoker_core::base::kinds::QuotaUnit;
 use stoker_core::base::text::nearest;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::facts::foreign::Promises;
+use stoker_core::facts::supply::RefusalKind;
 use stoker_core::limits::commitment::Committed;
 use stoker_core::limits::usage::Usage;
-use stoker_core::market::offer::Place;
+use stoker_core::market::offer::{self, Place};
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL, STEERED_LABEL};
+use stoker_core::policy::rules::warm_floor::FloorStands;
 use stoker_core::policy::{self, Policy};
-use stoker_core::state::memory::Memory;
+use stoker_core::state::budget::{BudgetOf, Stage};
+use stoker_core::state::memory::{Backoff, Memory};
 use stoker_core::state::spot_history::SpotHistory;
 use stoker_service::kube::act::KubeAct;
 use stoker_service::kube::feed::KubeFeed;
@@ -58,9 +62,10 @@ use tokio::time::Instant;
 
 use crate::objects::{Amounts, NODE_POOL, Node, NodePool, amount, label};
 use faults::Faults;
+use floors::Floor;
 use limits::{Pool, Units};
 use market::Market;
-use marks::{Guard, LimitsMark, Rewrites, is_steered};
+use marks::{Field, Guard, LimitsMark, Rewrites, is_steered};
 use prices::{Overlay, Prices};
 use protect::{Change, Free, Seen};
 use reach::{Made, Makes, Reach, resource};
@@ -100,6 +105,8 @@ struct Inputs<'a> {
     used: Option<&'a Used>,
     /// The Nodes that GPU pods hold; `None` where that is not known now.
     occupied: Option<&'a BTreeSet<NodeName>>,
+    /// How floors of the policy's pools stand; `None` where that is not known.
+    floors: Option<&'a [FloorStands]>,
     now: Instant,
 }
 
@@ -133,6 +140,10 @@ pub struct Used {
     spot: SpotHistories,
     /// How many nodes of each type Karpenter has launched.
     claims: BTreeMap<InstanceType, u32>,
+    /// Markets that are out of stock.
+    sold_out: BTreeSet<offer::Market>,
+    /// Budgets of which nothing is left.
+    spent: BTreeSet<BudgetOf>,
 }
 
 /// How Stoker's own spot nodes fared, by place.
@@ -140,13 +151,31 @@ type SpotHistories = BTreeMap<Place, Arc<SpotHistory>>;
 
 impl Used {
     /// The same of a memory; `None` where it does not have the nodes of others.
-    pub fn of(memory: &Memory, catalogue: &Catalogue, wall: Wall) -> Option<Self> {
+    pub fn of(memory: &Memory, catalogue: &Catalogue, times: Times) -> Option<Self> {
         let foreign = memory.foreign.as_deref()?;
-        let usage = Usage::count(memory, catalogue, wall);
+        let usage = Usage::count(memory, catalogue, times.wall);
         let held = usage.quotas.iter().zip(&catalogue.policy.quotas);
         let held = held.map(|(held, quota)| held.units.saturating_sub(foreign.promised_of(quota))).collect();
         let (promised, claims, spot) = (foreign.promised.clone(), foreign.claims.clone(), memory.spot.clone());
-        Some(Self { held, promised, committed: usage.committed, spot, claims })
+        let is_sold_out = |refused: &Backoff| refused.kind == RefusalKind::OutOfCapacity && refused.until > times.now;
+        let sold_out = memory.refused.iter().filter(|(_, refused)| is_sold_out(refused));
+        let sold_out = sold_out.map(|(market, _)| market.clone()).collect();
+        let spent = memory.budgets.iter().filter(|(_, stage)| **stage == Stage::Spent).map(|(of, _)| of.clone()).collect();
+        Some(Self { held, promised, committed: usage.committed, spot, claims, sold_out, spent })
+    }
+}
+
+impl Used {
+    /// Why a `NodePool` is to make nothing more; `None` where it may. `rules`: the pool of the policy whose rules hold for it.
+    fn closes(&self, rules: Option<&policy::Pool>, makes: &Makes, market: &Market) -> Option<String> {
+        let is_own = |of: &BudgetOf| of.pool().is_none_or(|pool| rules.is_some_and(|rules| rules.name == *pool));
+        if let Some(spent) = self.spent.iter().find(|of| is_own(of)) {
+            return Some(format!("nothing is left of the budget of {spent}"));
+        }
+        let mut markets = makes.types.iter().flat_map(|spec| market.markets(makes, spec)).peekable();
+        let any = markets.peek().is_some();
+        (any && markets.all(|market| self.sold_out.contains(&market)))
+            .then(|| "all that it may make is out of stock".to_owned())
     }
 }
 
@@ -163,8 +192,10 @@ struct Look {
     overlays: Vec<(String, Overlay)>,
     /// Those that are to be taken away.
     unpriced: Vec<String>,
-    /// The windows that are to be set or given back.
-    windows: windows::Plan,
+    /// The other fields of `NodePools` that are to be set or given back.
+    fields: fields::Plan,
+    /// The floors of `NodePools`.
+    floors: BTreeMap<String, Floor>,
     /// The Nodes that are to be changed.
     nodes: Vec<(String, Change)>,
     /// What is wrong.
@@ -177,7 +208,7 @@ struct State {
     /// What each pool could buy at the last looks.
     lately: BTreeMap<String, VecDeque<(Instant, Units)>>,
     rewrites: BTreeMap<String, Rewrites>,
-    window_rewrites: BTreeMap<String, Rewrites>,
+    field_rewrites: BTreeMap<(Field, String), Rewrites>,
     makes: reach::Known,
     /// What the tables say, from when it is first asked for: they do not change.
     market: OnceCell<Market>,
@@ -191,9 +222,9 @@ impl State {
         let mut look = Look::default();
         let made = self.makes.of(inputs);
         let uid = |name: &String| inputs.facts.pools.get(name).and_then(|pool| pool.meta.uid.as_deref());
-        for rewrites in [&mut self.rewrites, &mut self.window_rewrites] {
-            rewrites.retain(|name, known| inputs.facts.pools.contains_key(name) && known.is_of(uid(name)));
-        }
+        let is_there = |name: &String, known: &mut Rewrites| inputs.facts.pools.contains_key(name) && known.is_of(uid(name));
+        self.rewrites.retain(|name, known| is_there(name, known));
+        self.field_rewrites.retain(|(_, name), known| is_there(name, known));
         for (name, pool) in inputs.facts.pools {
             if let Some(other) = label(&pool.meta, STEERED_LABEL).filter(|value| !["true", "false"].contains(value)) {
                 let why = format!("its label {STEERED_LABEL} is {other}: write true to have it steered, or take it off");
@@ -202,8 +233,9 @@ impl State {
         }
         self.limits(inputs, &made, &mut look);
         let market = self.market.get_or_init(|| Market::of(inputs.book));
-        self.prices.plan(inputs, &made, market, &mut look);
-        look.windows = windows::plan(inputs, (&made, market), &mut self.window_rewrites, &mut look.faults);
+        let first = self.prices.plan(inputs, &made, market, &mut look);
+        look.fields = fields::plan(inputs, (&made, market), &first, &mut self.field_rewrites, &mut look.faults);
+        look.floors = floors::wanted(inputs, &made, &mut look.faults);
         self.guards(inputs, &mut look);
         look
     }
@@ -282,7 +314,9 @@ impl State {
             *uncounted.entry(resource(QuotaUnit::Gpus)).or_default() += more * u64::from(spec.advertised_gpus());
         }
         let (used, lately) = (has.used.clone(), Units::new());
-        let mut read = Pool { name: name.to_owned(), reach, used, uncounted, stands, was, lately };
+        let market = self.market.get_or_init(|| Market::of(inputs.book));
+        let closed = inputs.used.and_then(|used| used.closes(inputs.rules_of(pool).ok().flatten(), makes, market));
+        let mut read = Pool { name: name.to_owned(), reach, used, uncounted, stands, was, lately, closed };
         let lately = self.lately.entry(name.to_owned()).or_default();
         lately.retain(|(at, _)| inputs.now.duration_since(*at) <= KEPT_FOR);
         for unit in [QuotaUnit::Vcpus, QuotaUnit::Gpus] {

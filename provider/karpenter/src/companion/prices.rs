@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_core::base::ids::InstanceType;
@@ -22,12 +23,12 @@ use tokio::time::Instant;
 
 use super::faults::Faults;
 use super::market::Market;
-use super::marks::{FIELD_MANAGER, OWNER, is_ours};
+use super::marks::{FIELD_MANAGER, Field, FieldMark, OWNER, is_ours};
 use super::reach::{Made, Makes};
-use super::tables::Facts;
+use super::tables::{Facts, OnTheirWay};
 use super::{Inputs, Look, Used};
 use crate::claim::INSTANCE_TYPE;
-use crate::objects::{NODE_POOL, NodeOverlay, NodeOverlaySpec};
+use crate::objects::{NODE_POOL, NodeOverlay, NodeOverlaySpec, NodePool};
 
 /// The weights of Stoker's overlays, each its own: of two that meet with one weight Karpenter drops one everywhere.
 const WEIGHTS: RangeInclusive<u32> = 4000..=4999;
@@ -43,7 +44,7 @@ const DWELL: Duration = Duration::from_mins(15);
 const COVERED: &str = "od-";
 
 /// How long Karpenter may take to look at an overlay.
-const LOOKED_AT_WITHIN: Duration = Duration::from_mins(1);
+pub(super) const LOOKED_AT_WITHIN: Duration = Duration::from_mins(1);
 
 /// A price moves an overlay where it differs by more than a twentieth.
 const DEADBAND: i64 = 20;
@@ -53,7 +54,7 @@ const DEADBAND: i64 = 20;
 pub(crate) struct Prices {
     /// Since when Karpenter has not looked at one.
     unseen: BTreeMap<String, Instant>,
-    /// When one was taken back.
+    /// When one was taken back, or the weight of a `NodePool`.
     withdrawn: BTreeMap<String, Instant>,
 }
 
@@ -93,14 +94,29 @@ impl Priced {
 }
 
 impl Prices {
-    /// Which overlays are to be set, and which taken away.
-    pub(super) fn plan(&mut self, inputs: &Inputs<'_>, made: &Made, market: &Market, look: &mut Look) {
-        let Some(standing) = inputs.facts.overlays else { return };
+    /// Which overlays are to be set, and which taken away. The `NodePools` that commitments cover come first where Karpenter does not
+    /// compare prices: they are returned, with why.
+    pub(super) fn plan(
+        &mut self,
+        inputs: &Inputs<'_>,
+        made: &Made,
+        market: &Market,
+        look: &mut Look,
+    ) -> BTreeMap<String, String> {
+        self.withdrawn.retain(|_, at| inputs.now.duration_since(*at) < DWELL);
         let has_prices = inputs.policy.karpenter.has(Lever::Prices);
-        let priced = if has_prices { priced(made, &mut look.faults) } else { Vec::new() };
+        let (obey, ignore) = if has_prices { priced(made, &mut look.faults) } else { <(Vec<_>, Vec<_>)>::default() };
+        self.overlays(inputs, (&obey, market), look);
+        let ignored = if self.is_ignored(inputs.now) { [obey, ignore].concat() } else { ignore };
+        self.first(inputs, (&ignored, market))
+    }
+
+    /// Which overlays are to be set, and which taken away.
+    fn overlays(&mut self, inputs: &Inputs<'_>, (priced, market): (&[(&str, &Makes)], &Market), look: &mut Look) {
+        let Some(standing) = inputs.facts.overlays else { return };
         let (ours, theirs): (Vec<_>, Vec<_>) = standing.iter().partition(|(_, overlay)| is_ours(&overlay.meta));
         let ours: BTreeMap<&str, &NodeOverlay> = ours.into_iter().map(|(name, overlay)| (name.as_str(), overlay)).collect();
-        let Some(wanted) = self.wanted(inputs, (&priced, market), &ours, look) else { return };
+        let Some(wanted) = self.wanted(inputs, (priced, market), &ours, look) else { return };
         let of_theirs: BTreeSet<u32> = theirs.iter().map(|(_, overlay)| overlay.spec.weight).collect();
         let mut taken = of_theirs.clone();
         taken.extend(ours.values().map(|overlay| overlay.spec.weight));
@@ -141,7 +157,6 @@ impl Prices {
             on_demand(inputs.used?, inputs, priced, market, ours, &mut wanted);
             spot(inputs, priced, market, ours, &mut wanted, &mut look.faults);
         }
-        self.withdrawn.retain(|_, at| inputs.now.duration_since(*at) < DWELL);
         for name in ours.keys().filter(|name| !wanted.contains_key(**name)) {
             // A surcharge on spot comes back at once: without it spot looks cheaper than it is.
             if is_covered(name) {
@@ -151,6 +166,35 @@ impl Prices {
         }
         wanted.retain(|name, _| ours.contains_key(name.as_str()) || !self.withdrawn.contains_key(name));
         Some(wanted)
+    }
+
+    /// Whether Karpenter looks at no overlays.
+    fn is_ignored(&self, now: Instant) -> bool {
+        self.unseen.values().any(|since| now.duration_since(*since) >= LOOKED_AT_WITHIN)
+    }
+
+    /// The `NodePools` all of whose nodes a commitment covers, and which: they are to come first while it has room. Taken back, that stays
+    /// away for a while, as a price does.
+    fn first(&mut self, inputs: &Inputs<'_>, (ignored, market): (&[(&str, &Makes)], &Market)) -> BTreeMap<String, String> {
+        let mut first = BTreeMap::new();
+        let Some(used) = inputs.used.filter(|_| !ignored.is_empty()) else { return first };
+        let coming = inputs.facts.on_their_way(&ignored.iter().map(|(name, _)| *name).collect());
+        for (name, makes) in ignored {
+            let is_first = inputs.facts.pools.get(*name).is_some_and(comes_first);
+            let covered = makes.types.iter().map(|spec| cover_of(used, inputs, &coming, market, (makes, spec), is_first));
+            let by: Option<BTreeSet<String>> = covered.map(|covered| covered.map(|(_, by)| by)).collect();
+            let on_demand = makes.capacity_types == [CapacityType::OnDemand];
+            match by.filter(|by| on_demand && !by.is_empty()) {
+                Some(by) if is_first || !self.withdrawn.contains_key(*name) => {
+                    let by: Vec<String> = by.into_iter().collect();
+                    first.insert((*name).to_owned(), format!("covered by commitment {}", by.join(" and ")));
+                }
+                Some(_) => {}
+                None if is_first => drop(self.withdrawn.insert((*name).to_owned(), inputs.now)),
+                None => {}
+            }
+        }
+        first
     }
 
     /// Tells of overlays that Karpenter does not obey.
@@ -172,6 +216,12 @@ impl Prices {
             look.faults.add(format!("NodeOverlay {name}"), why);
         }
     }
+}
+
+/// Whether a `NodePool` comes first by Stoker's word.
+pub(super) fn comes_first(pool: &NodePool) -> bool {
+    let mark = FieldMark::of(Field::Weight, pool);
+    mark.is_ok_and(|mark| mark.is_some_and(|mark| mark.stands(Field::Weight, pool)))
 }
 
 /// A price that Karpenter is to compare.
@@ -213,27 +263,8 @@ fn on_demand(
     for (pool, makes) in priced.iter().filter(|(_, makes)| makes.capacity_types.contains(&CapacityType::OnDemand)) {
         for spec in &makes.types {
             let name = overlay_name(&format!("{COVERED}{}", spec.instance_type));
-            let counted = used.claims.get(&spec.instance_type).copied().unwrap_or(0);
-            let on_their_way = coming.of(spec.instance_type.as_str(), counted);
-            let room = if ours.contains_key(name.as_str()) { ROOM } else { ROOM + 1 };
-            let marginal = |(place, price): &(Place, UsdPerHour)| {
-                let kind = ForeignKind {
-                    cloud: Some(place.cloud.clone()),
-                    region: Some(place.region.clone()),
-                    zone: Some(place.zone.clone()),
-                    capacity_type: Some(CapacityType::OnDemand),
-                    spec: Some(InstanceSpec::clone(spec)),
-                    gpus: spec.advertised_gpus().max(1),
-                    vcpus: spec.vcpus.unwrap_or(0),
-                    price: Some(*price),
-                };
-                let next = used.committed.marginal_of(&inputs.policy.commitments, &kind)?;
-                let by = next.by.as_ref()?.name.clone();
-                (next.alike >= room.saturating_add(on_their_way)).then(|| (next.effective(), by))
-            };
-            // What holds in every zone that Karpenter may choose.
-            let all: Option<Vec<_>> = market.sold(makes, spec).flat_map(|sold| &sold.on_demand).map(marginal).collect();
-            let Some((price, by)) = all.and_then(|all| all.into_iter().max()) else { continue };
+            let stands = ours.contains_key(name.as_str());
+            let Some((price, by)) = cover_of(used, inputs, &coming, market, (makes, spec), stands) else { continue };
             let why = format!("covered by commitment {by}");
             covered.entry(name).or_insert_with(|| (Priced::default(), price, why)).0.add(pool, spec);
         }
@@ -244,6 +275,38 @@ fn on_demand(
         let requirements = priced.requirements(CapacityType::OnDemand);
         wanted.insert(name, Wanted { requirements, price: Price::Fixed(price), why });
     }
+}
+
+/// What a node of a type costs that a commitment covers in every zone that Karpenter may choose, and which commitment; `None` where there is
+/// not enough room. `stands`: whether that holds already.
+fn cover_of(
+    used: &Used,
+    inputs: &Inputs<'_>,
+    coming: &OnTheirWay<'_>,
+    market: &Market,
+    (makes, spec): (&Makes, &Arc<InstanceSpec>),
+    stands: bool,
+) -> Option<(UsdPerHour, String)> {
+    let counted = used.claims.get(&spec.instance_type).copied().unwrap_or(0);
+    let on_their_way = coming.of(spec.instance_type.as_str(), counted);
+    let room = if stands { ROOM } else { ROOM + 1 };
+    let marginal = |(place, price): &(Place, UsdPerHour)| {
+        let kind = ForeignKind {
+            cloud: Some(place.cloud.clone()),
+            region: Some(place.region.clone()),
+            zone: Some(place.zone.clone()),
+            capacity_type: Some(CapacityType::OnDemand),
+            spec: Some(InstanceSpec::clone(spec)),
+            gpus: spec.advertised_gpus().max(1),
+            vcpus: spec.vcpus.unwrap_or(0),
+            price: Some(*price),
+        };
+        let next = used.committed.marginal_of(&inputs.policy.commitments, &kind)?;
+        let by = next.by.as_ref()?.name.clone();
+        (next.alike >= room.saturating_add(on_their_way)).then(|| (next.effective(), by))
+    };
+    let all: Option<Vec<_>> = market.sold(makes, spec).flat_map(|sold| &sold.on_demand).map(marginal).collect();
+    all.and_then(|all| all.into_iter().max())
 }
 
 /// What spot costs more than its price says, by the work that is lost.
@@ -347,21 +410,29 @@ fn ready(overlay: &NodeOverlay) -> Option<(bool, &str)> {
     Some((is_ready.status == "True", why.message.as_str()))
 }
 
-/// The steered pools whose prices Karpenter compares; the others are named with what stands in the way.
-fn priced<'a>(made: &'a Made, faults: &mut Faults) -> Vec<(&'a str, &'a Makes)> {
-    let mut priced = Vec::new();
+/// `NodePools` by name, with what they may make.
+type Named<'a> = Vec<(&'a str, &'a Makes)>;
+
+/// The steered pools whose prices Karpenter compares, and those where it does not, as its provider for Google ignores `NodeOverlays`. The
+/// others are named with what stands in the way.
+fn priced<'a>(made: &'a Made, faults: &mut Faults) -> (Named<'a>, Named<'a>) {
+    let mut known = Vec::new();
     for (name, makes) in made {
         match makes {
-            Ok(makes) if makes.cloud.as_str() == "gcp" => {
-                let why = "its prices are not steered: Karpenter on Google does not obey NodeOverlays; steer it by limits, or by \
-                     spec.weight";
+            Ok(makes) if is_google(makes) && makes.capacity_types != [CapacityType::OnDemand] => {
+                let why = "its prices are not steered: Karpenter on Google ignores NodeOverlays, and spec.weight is steered of \
+                           NodePools of on-demand nodes alone: give each capacity type a NodePool of its own";
                 faults.add(format!("NodePool {name}"), why);
             }
-            Ok(makes) => priced.push((name.as_str(), makes.as_ref())),
+            Ok(makes) => known.push((name.as_str(), makes.as_ref())),
             Err(why) => faults.add(format!("NodePool {name}"), why),
         }
     }
-    priced
+    known.into_iter().partition(|(_, makes)| !is_google(makes))
+}
+
+fn is_google(makes: &Makes) -> bool {
+    makes.cloud.as_str() == "gcp"
 }
 
 #[cfg(test)]

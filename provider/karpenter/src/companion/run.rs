@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::watcher::Event;
+use stoker_core::base::engine_clock::Times;
 use stoker_core::policy::Policy;
 use stoker_core::policy::rules::karpenter::{BesideKarpenter, Lever};
 use stoker_service::kube::act::{About, KubeAct, Severity};
@@ -16,12 +17,13 @@ use stoker_service::kube::feed::{WatchHealth, WatchedKind, config, follow};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::faults::{Faults, Known, Said};
-use super::marks::FIELD_MANAGER;
+use super::floors::Buffers;
+use super::marks::{FIELD_MANAGER, Field, FieldMark};
 use super::protect::Change;
 use super::tables::Tables;
 use super::write::{PoolChange, Writer};
 use super::{Companion, Inputs, Look, State, Used, prices};
-use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool};
+use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, name};
 
 /// How often it is looked what is to be written.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -107,6 +109,7 @@ struct Running {
     refused: Faults,
     /// What was wrong at the last look.
     known: Known,
+    buffers: Buffers,
 }
 
 impl Running {
@@ -125,6 +128,7 @@ impl Running {
             unpriced: Faults::default(),
             refused: Faults::default(),
             known: Known::default(),
+            buffers: Buffers::new(client),
         }
     }
 
@@ -157,19 +161,22 @@ impl Running {
             let covered: Vec<String> = self.tables.facts().into_iter().flat_map(prices::covered).map(str::to_owned).collect();
             self.remove(&covered).await;
             faults.add_all(&self.unpriced);
+            self.put_none_first().await;
+            faults.add_all(&self.refused);
         }
         let Some(facts) = self.tables.facts().filter(|_| all_stand) else {
             faults.add_all(&self.known.of_objects());
             return faults;
         };
         let occupied = companion.feed.occupied().borrow().clone().filter(|_| companion.feed.healthy());
-        let used = Used::of(&view.memory, &view.catalogue, view.wall);
+        let used = Used::of(&view.memory, &view.catalogue, Times { now: view.at, wall: view.wall });
         let (book, used, occupied) = (companion.book.as_ref(), used.as_ref(), occupied.as_deref());
         // In a dry run nothing is wanted, so what was written before is given back.
         let nothing =
             policy.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..policy.as_ref().clone() });
         let policy = nothing.as_ref().unwrap_or(policy);
-        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, now });
+        let floors = view.ready.is_ok().then_some(view.accounts.floors.as_slice());
+        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, floors, now });
         faults.add_all(&look.faults);
         if let Some(promised) = look.promised.take().filter(|_| policy.karpenter.promises()) {
             companion.promised.send_if_modified(|known| {
@@ -189,6 +196,7 @@ impl Running {
             faults.add_all(&self.refused);
             self.write_prices(&look, now).await;
             faults.add_all(&self.unpriced);
+            faults.add_all(self.buffers.keep(&look.floors, &self.writer, now).await);
         }
         self.write_nodes(&look, &mut faults).await;
         faults
@@ -196,39 +204,56 @@ impl Running {
 
     async fn write_pools(&mut self, look: &Look, now: Instant) {
         let due = self.burst.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
-        let windows = &look.windows;
-        let none =
-            look.limits.is_empty() && look.given_back.is_empty() && windows.set.is_empty() && windows.given_back.is_empty();
+        // What has been promised to a NodePool by its weight may be gone: that is taken back at once.
+        let at_once = |change: &PoolChange<'_>| matches!(change, PoolChange::Back(Field::Weight, _));
+        let limits = look.limits.iter().map(|(name, mark)| (name, PoolChange::Limits(mark)));
+        let limits = limits.chain(look.given_back.iter().map(|(name, mark)| (name, PoolChange::LimitsBack(mark))));
+        let set = look.fields.set.iter().map(|(name, field, mark)| (name, PoolChange::Set(*field, mark)));
+        let back = look.fields.given_back.iter().map(|(name, field, mark)| (name, PoolChange::Back(*field, mark)));
+        let changes: Vec<_> = limits.chain(set).chain(back).collect();
+        let none = changes.is_empty();
         if due || none {
             self.refused = Faults::default();
         }
         let unfinished = std::mem::take(&mut self.unfinished);
-        if none || !due && unfinished.is_empty() {
-            return;
-        }
-        if due {
+        if due && !none {
             self.burst = Some(now);
         }
-        let limits = look.limits.iter().map(|(name, mark)| (name, PoolChange::Limits(mark)));
-        let limits = limits.chain(look.given_back.iter().map(|(name, mark)| (name, PoolChange::LimitsBack(mark))));
-        let set = windows.set.iter().map(|(name, mark)| (name, PoolChange::Window(mark)));
-        let back = windows.given_back.iter().map(|(name, mark)| (name, PoolChange::WindowBack(mark)));
-        for (name, change) in limits.chain(set).chain(back).filter(|(name, _)| due || unfinished.contains(*name)) {
+        let is_now = |(name, change): &(&String, PoolChange<'_>)| due || unfinished.contains(*name) || at_once(change);
+        for (name, change) in changes.into_iter().filter(is_now) {
             let Some(pool) = self.tables.facts().and_then(|facts| facts.pools.get(name)) else { continue };
             match self.writer.change(pool, change).await {
                 Ok(Some(written)) => {
                     tracing::info!(node_pool = name, "{change}");
                     match change {
                         PoolChange::Limits(_) => self.state.rewrites.entry(name.clone()).or_default().wrote(),
-                        PoolChange::Window(_) => self.state.window_rewrites.entry(name.clone()).or_default().wrote(),
                         PoolChange::LimitsBack(_) => self.state.rewrites.entry(name.clone()).or_default().gave_back(),
-                        PoolChange::WindowBack(_) => self.state.window_rewrites.entry(name.clone()).or_default().gave_back(),
+                        PoolChange::Set(field, _) => {
+                            self.state.field_rewrites.entry((field, name.clone())).or_default().wrote();
+                        }
+                        PoolChange::Back(field, _) => {
+                            self.state.field_rewrites.entry((field, name.clone())).or_default().gave_back();
+                        }
                     }
                     self.tables.pools.take(Event::Apply(written));
                 }
                 // Somebody else has changed it meanwhile, as Karpenter does after each change of ours: the next look goes on with it.
                 Ok(None) => drop(self.unfinished.insert(name.clone())),
                 Err(why) => self.refused.add(format!("NodePool {name}"), why),
+            }
+        }
+    }
+
+    /// Gives back the weights of `NodePools` that came first for a commitment.
+    async fn put_none_first(&mut self) {
+        let pools = self.tables.facts().into_iter().flat_map(|facts| facts.pools.values());
+        let first: Vec<NodePool> = pools.filter(|pool| prices::comes_first(pool)).cloned().collect();
+        for pool in first {
+            let Ok(Some(mark)) = FieldMark::of(Field::Weight, &pool) else { continue };
+            match self.writer.give_field_back(&pool, Field::Weight, &mark).await {
+                Ok(Some(written)) => self.tables.pools.take(Event::Apply(written)),
+                Ok(None) => {}
+                Err(why) => self.refused.add(format!("NodePool {}", name(&pool.meta)), why),
             }
         }
     }

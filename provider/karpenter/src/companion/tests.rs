@@ -4,14 +4,17 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
-use stoker_core::base::ids::{Cloud, GpuModel, InstanceType};
-use stoker_core::base::units::{MiB, Milli};
-use stoker_core::market::offer::{Arch, InstanceSpec};
+use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, PoolName, Region, ZoneId};
+use stoker_core::base::units::{MiB, Milli, Percent, UsdPerHour};
+use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec};
+use stoker_core::market::price::{Entry, Quote, QuoteKind};
 use stoker_core::policy::RawPolicy;
-use stoker_core::policy::rules::karpenter::{LIMITS_MARK, RULES_LABEL, STEERED_LABEL, WINDOW_MARK};
+use stoker_core::policy::rules::karpenter::{BUDGETS_MARK, LIMITS_MARK, RULES_LABEL, STEERED_LABEL, WINDOW_MARK};
+use stoker_core::policy::rules::warm_floor::WarmFloor;
 use stoker_fake_apiserver::ApiServer;
 
-use super::marks::WindowMark;
+use super::floors::Buffers;
+use super::marks::FieldMark;
 use super::tables::Tables;
 use super::write::Writer;
 use super::*;
@@ -117,7 +120,15 @@ fn look(state: &mut State, tables: &Tables, promised: Option<&Promises>, now: In
     let (policy, book, occupied) = (policy(), book(), [NodeName::new("node-0").unwrap()].into());
     let facts = tables.facts().unwrap();
     let used = promised.map(|promised| Used { held: vec![16, 0], promised: promised.clone(), ..Used::default() });
-    state.look(&Inputs { facts, policy: &policy, book: &book, used: used.as_ref(), occupied: Some(&occupied), now })
+    state.look(&Inputs {
+        facts,
+        policy: &policy,
+        book: &book,
+        used: used.as_ref(),
+        occupied: Some(&occupied),
+        floors: None,
+        now,
+    })
 }
 
 /// A pool as it is once a mark was written to it.
@@ -268,21 +279,147 @@ fn free_nodes_stay_for_the_window_of_the_pool_that_a_label_names() {
     let named = |of: &str| json!({ STEERED_LABEL: "true", RULES_LABEL: of });
     let mut windows = |tables: &Tables| {
         let made = look(&mut state, tables, None, now);
-        (made.windows.set, made.windows.given_back, made.faults)
+        (made.fields.set, made.fields.given_back, made.faults)
     };
     let (unnamed, ..) = windows(&with(json!({ STEERED_LABEL: "true" }), json!({}), "0s"));
     assert_eq!(unnamed, []);
-    let mark = WindowMark { set: "900s".to_owned(), was: Some("0s".to_owned()), why: "the window of pool pool".to_owned() };
+    let (field, of) = (Field::ConsolidateAfter, || "gpu".to_owned());
+    let mark = FieldMark { set: json!("900s"), was: Some(json!("0s")), why: "the window of pool pool".to_owned() };
     let marked = json!({ WINDOW_MARK: serde_json::to_string(&mark).unwrap() });
-    assert_eq!(windows(&with(named("pool"), json!({}), "0s")).0, [("gpu".to_owned(), mark.clone())]);
+    assert_eq!(windows(&with(named("pool"), json!({}), "0s")).0, [(of(), field, mark.clone())]);
     let (set, back, faults) = windows(&with(named("pool"), marked.clone(), "900s"));
     assert!(set.is_empty() && back.is_empty() && faults.0.is_empty(), "{faults:?}");
     // Somebody's own value is what is given back later.
-    let theirs = WindowMark { was: Some("30s".to_owned()), ..mark.clone() };
-    assert_eq!(windows(&with(named("pool"), marked.clone(), "30s")).0, [("gpu".to_owned(), theirs)]);
-    assert_eq!(windows(&with(json!({}), marked, "900s")).1, [("gpu".to_owned(), mark)]);
+    let theirs = FieldMark { was: Some(json!("30s")), ..mark.clone() };
+    assert_eq!(windows(&with(named("pool"), marked.clone(), "30s")).0, [(of(), field, theirs)]);
+    assert_eq!(windows(&with(json!({}), marked, "900s")).1, [(of(), field, mark)]);
     let (.., faults) = windows(&with(named("poll"), json!({}), "0s"));
     assert!(faults.0["NodePool gpu"].contains("names poll, which is no pool of the policy; did you mean pool?"), "{faults:?}");
+}
+
+#[test]
+fn a_share_of_removals_is_one_more_budget_next_to_the_owners() {
+    let mut policy = policy();
+    let windows = policy.pools[0].stabilization.as_mut().unwrap();
+    windows.max_removals = Percent(20);
+    let look = |pool: &Value| {
+        let (tables, book) = (tables(pool.clone(), 0), book());
+        let facts = tables.facts().unwrap();
+        let inputs =
+            Inputs { facts, policy: &policy, book: &book, used: None, occupied: None, floors: None, now: Instant::now() };
+        let fields = State::default().look(&inputs).fields;
+        let of_budgets = |(_, field, mark): (String, Field, FieldMark)| (field == Field::Budgets).then_some(mark);
+        (fields.set.into_iter().find_map(of_budgets), fields.given_back.into_iter().find_map(of_budgets))
+    };
+    let mut pool = node_pool(&Value::Null);
+    pool["metadata"]["labels"][RULES_LABEL] = json!("pool");
+    let (own, ours) = (json!({ "nodes": "10%" }), json!({ "nodes": "20%", "reasons": ["Empty", "Underutilized"] }));
+    pool["spec"]["disruption"] = json!({ "budgets": [own] });
+    let (set, _) = look(&pool);
+    let set = set.unwrap();
+    assert_eq!((set.set.clone(), set.was.clone()), (json!([own, ours]), Some(json!([own]))));
+    // Set and unchanged, nothing more is written, and without the label it goes back.
+    pool["spec"]["disruption"]["budgets"] = set.set.clone();
+    pool["metadata"]["annotations"] = json!({ BUDGETS_MARK: serde_json::to_string(&set).unwrap() });
+    assert_eq!(look(&pool), (None, None));
+    pool["metadata"]["labels"] = json!({ STEERED_LABEL: "true" });
+    assert_eq!(look(&pool), (None, Some(set)));
+}
+
+#[test]
+fn a_pool_makes_nothing_more_while_its_types_are_out_of_stock_or_its_budget_is_spent() {
+    let mut book = book();
+    let mut markets = Vec::new();
+    for zone in ["use1-az1", "use1-az2"] {
+        let place = Place {
+            cloud: Cloud::new("aws").unwrap(),
+            region: Region::new("us-east-1").unwrap(),
+            zone: ZoneId::new(zone).unwrap(),
+            instance_type: InstanceType::new("g6.2xlarge").unwrap(),
+        };
+        let quote = Quote { price: UsdPerHour(1), kind: QuoteKind::List, as_of: None, source: Arc::from("test") };
+        let market = offer::Market { place, capacity_type: CapacityType::OnDemand };
+        book.insert(market.clone(), Entry::Price(quote));
+        markets.push(market);
+    }
+    let (policy, occupied) = (policy(), BTreeSet::new());
+    let why = |used: &Used, rules: Option<&str>| {
+        let mut pool = node_pool(&json!({ "cpu": "40" }));
+        if let Some(rules) = rules {
+            pool["metadata"]["labels"][RULES_LABEL] = json!(rules);
+        }
+        let (tables, now) = (tables(pool, 1), Instant::now());
+        let facts = tables.facts().unwrap();
+        let inputs =
+            Inputs { facts, policy: &policy, book: &book, used: Some(used), occupied: Some(&occupied), floors: None, now };
+        let look = State::default().look(&inputs);
+        look.limits.first().map(|(_, mark)| (mark.set["cpu"], mark.why.split(';').next().unwrap().to_owned()))
+    };
+    let used = |sold_out: &[offer::Market], spent: Option<BudgetOf>| Used {
+        held: vec![8, 0],
+        sold_out: sold_out.iter().cloned().collect(),
+        spent: spent.into_iter().collect(),
+        ..Used::default()
+    };
+    assert_eq!(why(&used(&markets[..1], None), None), None, "another zone has some");
+    let closed = |why: &str| Some((8, why.to_owned()));
+    assert_eq!(why(&used(&markets, None), None), closed("all that it may make is out of stock"));
+    assert_eq!(why(&used(&[], Some(BudgetOf::All)), None), closed("nothing is left of the budget of all pools"));
+    let of_pool = || Some(BudgetOf::Pool(PoolName::new("pool").unwrap()));
+    assert_eq!(why(&used(&[], of_pool()), Some("pool")), closed("nothing is left of the budget of pool pool"));
+    assert_eq!(why(&used(&[], of_pool()), None), None, "the budget is another pool's");
+}
+
+/// Policies whose pool keeps two nodes warm, steered by floors.
+fn with_floor() -> Policy {
+    let mut policy = policy();
+    policy.pools[0].warm_floor = Some(WarmFloor { nodes: 2, ..WarmFloor::default() });
+    policy.karpenter.steer = [Lever::Floors].into();
+    policy
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_floor_is_a_buffer_that_follows_it_and_goes_with_the_label() {
+    let server = server(&Value::Null);
+    for plural in ["capacitybuffers", "podtemplates"] {
+        server.serve_kind(plural);
+    }
+    let (client, policy, book) = (server.client(), with_floor(), book());
+    let (mut buffers, writer) = (Buffers::new(&client), Writer::new(&client, false));
+    let floors = |wanted| {
+        let pool = PoolName::new("pool").unwrap();
+        let (why, blocked) = (String::new(), None);
+        vec![FloorStands { pool, wanted, why, warm: 0, coming: 0, usd_per_hour: UsdPerHour(0), unmet_since: None, blocked }]
+    };
+    let look = |labels: Value, floors: Option<&[FloorStands]>| {
+        let mut pool = node_pool(&Value::Null);
+        pool["metadata"]["labels"] = labels;
+        pool["spec"]["template"]["spec"]["taints"] = json!([{ "key": "nvidia.com/gpu", "effect": "NoSchedule" }]);
+        let tables = tables(pool, 0);
+        let facts = tables.facts().unwrap();
+        let inputs = Inputs { facts, policy: &policy, book: &book, used: None, occupied: None, floors, now: Instant::now() };
+        State::default().look(&inputs).floors
+    };
+    let named = || json!({ STEERED_LABEL: "true", RULES_LABEL: "pool" });
+    let of = |plural: &str, group: &str| format!("/{group}/namespaces/default/{plural}/stoker-karpenter-gpu");
+    let buffer = || server.get(&of("capacitybuffers", "apis/autoscaling.x-k8s.io/v1beta1"));
+    let template = || server.get(&of("podtemplates", "api/v1"));
+    assert!(look(json!({ STEERED_LABEL: "true" }), Some(&floors(2))).is_empty(), "no pool lends its rules");
+    for (wanted, nodes) in [(Some(floors(2)), 2), (None, 2), (Some(floors(5)), 5)] {
+        buffers.keep(&look(named(), wanted.as_deref()), &writer, Instant::now()).await;
+        assert_eq!(buffer().unwrap()["spec"]["replicas"], nodes);
+        tokio::time::advance(Duration::from_secs(10)).await;
+    }
+    let pod = template().unwrap()["template"]["spec"].clone();
+    assert_eq!(pod["nodeSelector"], json!({ NODE_POOL: "gpu" }));
+    assert_eq!(pod["tolerations"], json!([{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }]));
+    assert_eq!(pod["containers"][0]["resources"]["requests"], json!({ GPU: "1" }));
+    tokio::time::advance(Duration::from_mins(1)).await;
+    let ignored = buffers.keep(&look(named(), Some(&floors(5))), &writer, Instant::now()).await;
+    assert!(ignored.0["CapacityBuffer stoker-karpenter-gpu"].contains("CapacityBuffer=true"), "{ignored:?}");
+    tokio::time::advance(Duration::from_secs(10)).await;
+    buffers.keep(&look(json!({}), Some(&floors(5))), &writer, Instant::now()).await;
+    assert_eq!((buffer(), template()), (None, None));
 }
 
 #[test]
@@ -331,23 +468,27 @@ async fn what_is_written_is_given_back_whole() {
         let written = writer.limit(&before, &mark).await.unwrap().unwrap();
         assert_eq!(written.spec.limits.as_ref().unwrap()["cpu"], json!("16"));
         assert_eq!(LimitsMark::of(&written).unwrap(), Some(mark));
-        let window =
-            WindowMark { set: "900s".into(), was: before.spec.disruption.consolidate_after.clone(), why: String::new() };
-        let written = writer.set_window(&written, &window).await.unwrap().unwrap();
-        assert_eq!(WindowMark::of(&written).unwrap(), Some(window));
+        let sets = [json!("900s"), json!([{ "nodes": "20%" }]), json!(100)];
+        for (field, set) in Field::ALL.into_iter().zip(sets) {
+            let mark = FieldMark { set, was: field.of(&before).cloned(), why: String::new() };
+            let written = writer.set_field(&read(&client, "gpu").await, field, &mark).await.unwrap().unwrap();
+            assert_eq!((FieldMark::of(field, &written), mark.stands(field, &written)), (Ok(Some(mark)), true));
+        }
         let protected = writer.protect(&read(&client, "node-0").await).await.unwrap().unwrap();
         assert_eq!(Guard::of(&protected), Guard::Ours);
         let shown = clean(&client, true).await;
         assert_eq!(
             shown.iter().map(|row| row.object.as_str()).collect::<Vec<_>>(),
-            ["NodePool gpu", "NodePool gpu", "Node node-0"]
+            ["NodePool gpu", "NodePool gpu", "NodePool gpu", "NodePool gpu", "Node node-0"]
         );
         assert_eq!(Guard::of(&read(&client, "node-0").await), Guard::Ours, "nothing was changed yet");
         let cleaned = clean(&client, false).await;
-        assert_eq!(cleaned.len(), 3);
+        assert_eq!(cleaned.len(), 5);
         assert!(cleaned.iter().all(|row| row.fault.is_none()), "{cleaned:?}");
         let after: NodePool = read(&client, "gpu").await;
-        assert_eq!(after.spec.disruption.consolidate_after, before.spec.disruption.consolidate_after);
+        for field in Field::ALL {
+            assert_eq!((field.of(&after), FieldMark::of(field, &after)), (field.of(&before), Ok(None)));
+        }
         assert_eq!(
             (after.spec.limits, LimitsMark::of(&NodePool { spec: before.spec.clone(), ..after })),
             (before.spec.limits, Ok(None))

@@ -6,25 +6,24 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client, Resource};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
-use stoker_core::policy::rules::karpenter::{LIMITS_MARK, WINDOW_MARK};
+use stoker_core::policy::rules::karpenter::LIMITS_MARK;
 use stoker_service::kube::client::in_words;
 use tokio::time::timeout;
 
-use super::marks::{DO_NOT_DISRUPT, FIELD_MANAGER, Guard, LimitsMark, OWNER, PROTECTED, REASON, WindowMark};
+use super::marks::{
+    DO_NOT_DISRUPT, FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, PROTECTED, REASON, in_words as value_in_words,
+};
 use super::prices::Overlay;
 use crate::objects::{Node, NodeOverlay, NodePool, name};
 
 /// The Lease that says that marks are looked after.
 pub(crate) const LEASE: &str = "stoker-karpenter";
 
-/// The field manager of windows.
-const WINDOW_MANAGER: &str = "stoker-karpenter-windows";
-
 /// How long one request may take before it counts as failed. Every one can be repeated.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Writes to the API server.
 pub(crate) struct Writer {
@@ -42,8 +41,8 @@ pub(crate) struct Writer {
 pub(crate) enum PoolChange<'a> {
     Limits(&'a LimitsMark),
     LimitsBack(&'a LimitsMark),
-    Window(&'a WindowMark),
-    WindowBack(&'a WindowMark),
+    Set(Field, &'a FieldMark),
+    Back(Field, &'a FieldMark),
 }
 
 impl fmt::Display for PoolChange<'_> {
@@ -51,8 +50,8 @@ impl fmt::Display for PoolChange<'_> {
         match self {
             Self::Limits(mark) => write!(f, "set spec.limits {:?}: {}", mark.set, mark.why),
             Self::LimitsBack(_) => f.write_str("gave spec.limits back"),
-            Self::Window(mark) => write!(f, "set consolidateAfter {}: {}", mark.set, mark.why),
-            Self::WindowBack(_) => f.write_str("gave consolidateAfter back"),
+            Self::Set(field, mark) => write!(f, "set {field} {}: {}", value_in_words(Some(&mark.set)), mark.why),
+            Self::Back(field, _) => write!(f, "gave {field} back"),
         }
     }
 }
@@ -85,8 +84,8 @@ impl Writer {
         match change {
             PoolChange::Limits(mark) => self.limit(pool, mark).await,
             PoolChange::LimitsBack(mark) => self.give_back(pool, mark).await,
-            PoolChange::Window(mark) => self.set_window(pool, mark).await,
-            PoolChange::WindowBack(mark) => self.give_window_back(pool, mark).await,
+            PoolChange::Set(field, mark) => self.set_field(pool, field, mark).await,
+            PoolChange::Back(field, mark) => self.give_field_back(pool, field, mark).await,
         }
     }
 
@@ -109,19 +108,19 @@ impl Writer {
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &self.merge(), &Patch::Merge(change))).await
     }
 
-    /// Sets a window, and the mark that says what was there. It is applied by a name of its own, as one apply says all that it owns.
-    pub(crate) async fn set_window(&self, pool: &NodePool, mark: &WindowMark) -> Written<Option<NodePool>> {
-        let mut object = seen(pool, &json!({ WINDOW_MARK: serde_json::to_string(mark).unwrap_or_default() }));
-        object["spec"] = json!({ "disruption": { "consolidateAfter": mark.set } });
-        let params = self.apply(WINDOW_MANAGER).force();
+    /// Sets a field, and the mark that says what was there. Taken from whoever owns it.
+    pub(crate) async fn set_field(&self, pool: &NodePool, field: Field, mark: &FieldMark) -> Written<Option<NodePool>> {
+        let mut object = seen(pool, &json!({ field.mark(): serde_json::to_string(mark).unwrap_or_default() }));
+        object["spec"] = field.spec(Some(&mark.set));
+        let params = self.apply(field.manager()).force();
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &params, &Patch::Apply(object))).await
     }
 
-    /// Gives a window back as it was, unless somebody has changed it since, and takes the mark away.
-    pub(crate) async fn give_window_back(&self, pool: &NodePool, mark: &WindowMark) -> Written<Option<NodePool>> {
-        let mut change = seen(pool, &json!({ WINDOW_MARK: null }));
-        if mark.stands(pool) {
-            change["spec"] = json!({ "disruption": { "consolidateAfter": mark.was } });
+    /// Gives a field back as it was, unless somebody has changed it since, and takes the mark away.
+    pub(crate) async fn give_field_back(&self, pool: &NodePool, field: Field, mark: &FieldMark) -> Written<Option<NodePool>> {
+        let mut change = seen(pool, &json!({ field.mark(): null }));
+        if mark.stands(field, pool) {
+            change["spec"] = field.spec(mark.was.as_ref());
         }
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &self.merge(), &Patch::Merge(change))).await
     }
@@ -174,6 +173,16 @@ impl Writer {
         told("NodeOverlay", name, async { self.overlays.delete(name, &params).await.map(drop) }).await.map(drop)
     }
 
+    /// Deletes an object that keeps room for a floor: the very one that was seen.
+    pub(crate) async fn remove_floor(&self, kind: &ApiResource, object: &DynamicObject) -> Written<()> {
+        let namespace = object.namespace().unwrap_or_default();
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &namespace, kind);
+        let preconditions = Preconditions { uid: object.uid(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), dry_run: self.dry_run, ..DeleteParams::default() };
+        let name = object.name_any();
+        told(&kind.kind, &name, async { api.delete(&name, &params).await.map(drop) }).await.map(drop)
+    }
+
     /// Says that marks are looked after.
     pub(crate) async fn beat(&self, holder: &str, now: Timestamp) -> Written<()> {
         let at = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
@@ -219,6 +228,11 @@ pub(crate) fn with_cure(kind: &str, error: &kube::Error) -> String {
         kube::Error::Api(status) if status.code == 403 => format!("{words}: apply manifests/karpenter/steering.yaml"),
         kube::Error::Api(status) if status.code == 404 && kind == "NodeOverlay" => {
             "this cluster has no NodeOverlays: install Karpenter 1.7 or later, or take prices out of steer".to_owned()
+        }
+        kube::Error::Api(status) if status.code == 404 && kind == "CapacityBuffer" => {
+            "this cluster has no CapacityBuffers (autoscaling.x-k8s.io/v1beta1): install a Karpenter that has them, or take floors \
+             out of steer"
+                .to_owned()
         }
         kube::Error::Api(status) if status.code == 404 && ["NodePool", "NodeClaim"].contains(&kind) => {
             format!("this cluster has no Karpenter, as it knows no {kind} of karpenter.sh/v1: install Karpenter 1.0 or later")

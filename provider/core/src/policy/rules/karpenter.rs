@@ -18,18 +18,27 @@ pub const LIMITS_MARK: &str = "stoker.dev/limits";
 /// The annotation of a `NodePool` whose `consolidateAfter` Stoker has set: the same.
 pub const WINDOW_MARK: &str = "stoker.dev/consolidate-after";
 
+/// The annotation of a `NodePool` whose disruption budgets Stoker has set: the same.
+pub const BUDGETS_MARK: &str = "stoker.dev/disruption-budgets";
+
+/// The annotation of a `NodePool` whose weight Stoker has set: the same.
+pub const WEIGHT_MARK: &str = "stoker.dev/weight";
+
 /// A part of Karpenter that is steered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Lever {
     /// `spec.limits` of `NodePools`, from what is left of the quotas.
     Limits,
-    /// Prices that Karpenter compares, as `NodeOverlays`: of what commitments cover, and of spot with the work that reclaims lose.
+    /// Prices that Karpenter compares, as `NodeOverlays`: of what commitments cover, and of spot with the work that reclaims lose. Where it
+    /// compares none, `spec.weight` of `NodePools` that a commitment covers.
     Prices,
     /// `karpenter.sh/do-not-disrupt` on Nodes, while GPU pods hold them.
     Protect,
-    /// `spec.disruption.consolidateAfter` of `NodePools`, by a pool's window.
+    /// `spec.disruption` of `NodePools`, by a pool's window: how long a free node stays, and how many go at once.
     Windows,
+    /// Warm floors of `NodePools`, as `CapacityBuffers`, by a pool's floor.
+    Floors,
 }
 
 impl Lever {
@@ -40,6 +49,7 @@ impl Lever {
             Self::Prices => "prices",
             Self::Protect => "protect",
             Self::Windows => "windows",
+            Self::Floors => "floors",
         }
     }
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
-use stoker_core::base::engine_clock::Wall;
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::{Cloud, NodeName, Region, ZoneId};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::foreign::Foreign;
@@ -123,10 +123,11 @@ fn look(state: &mut State, tables: &Tables, running: u32, now: Instant) -> Look 
     let foreign = Foreign { nodes: [(kind, running)].into(), claims, ..Foreign::default() };
     let memory = Memory { foreign: Some(Arc::new(foreign)), ..Memory::default() };
     let catalogue = Catalogue::derive(&policy, &book, &BTreeMap::default());
-    let wall = Wall("2026-11-20T12:00:00Z".parse().unwrap());
-    let (used, occupied) = (Used::of(&memory, &catalogue, wall), BTreeSet::<NodeName>::new());
+    let times = Times::at("2026-11-20T12:00:00Z".parse().unwrap());
+    let (used, occupied) = (Used::of(&memory, &catalogue, times), BTreeSet::<NodeName>::new());
     let facts = tables.facts().unwrap();
-    let inputs = Inputs { facts, policy: &policy, book: &book, used: used.as_ref(), occupied: Some(&occupied), now };
+    let inputs =
+        Inputs { facts, policy: &policy, book: &book, used: used.as_ref(), occupied: Some(&occupied), floors: None, now };
     state.look(&inputs)
 }
 
@@ -249,7 +250,7 @@ fn karpenters_that_do_not_obey_are_told() {
     assert!(!look(&mut state, &silent, 0, now).faults.0.contains_key(&fault));
     let told = look(&mut state, &silent, 0, now + LOOKED_AT_WITHIN).faults;
     assert!(told.0[&fault].contains("NodeOverlay=true"), "{told:?}");
-    assert!(told.0["NodePool far"].contains("Google does not obey NodeOverlays"), "{told:?}");
+    assert!(told.0["NodePool far"].contains("Google ignores NodeOverlays"), "{told:?}");
 }
 
 #[test]
@@ -270,4 +271,41 @@ fn a_price_moves_by_more_than_a_twentieth_or_not_at_all() {
         assert_eq!(parsed(&written), Some(UsdPerHour(micros)), "{written}");
     }
     assert_eq!(parsed("31.4"), None);
+}
+
+#[test]
+fn where_karpenter_compares_no_prices_a_pool_that_a_commitment_covers_comes_first() {
+    let theirs = |weight: u32, mark: Option<&FieldMark>, capacity: &str| {
+        let mut pool = pool("theirs", "g6.xlarge", &json!({}), AWS);
+        let one = json!({ "key": CAPACITY_TYPE_LABEL, "operator": "In", "values": [capacity] });
+        pool["spec"]["template"]["spec"]["requirements"].as_array_mut().unwrap().push(one);
+        pool["spec"]["weight"] = json!(weight);
+        if let Some(mark) = mark {
+            pool["metadata"]["annotations"] = json!({ "stoker.dev/weight": serde_json::to_string(mark).unwrap() });
+        }
+        pool
+    };
+    let weights = |look: &Look| {
+        let of = |(_, field, mark): &(String, Field, FieldMark)| (*field == Field::Weight).then(|| mark.clone());
+        (look.fields.set.iter().find_map(of), look.fields.given_back.iter().find_map(of).is_some())
+    };
+    let (mut state, start) = (State::default(), Instant::now());
+    let plain = theirs(10, None, "on-demand");
+    let priced = look(&mut state, &tables(std::slice::from_ref(&plain), &[]), 0, start);
+    assert_eq!(weights(&priced), (None, false), "prices steer it");
+    let [(name, overlay)] = &priced.overlays[..] else { panic!("{priced:?}") };
+    let mut at = |pool: &Value, running: u32, seconds: u64| {
+        let tables = tables(std::slice::from_ref(pool), &[shown(name, overlay, &json!([]))]);
+        weights(&look(&mut state, &tables, running, start + Duration::from_secs(seconds)))
+    };
+    assert_eq!(at(&plain, 7, 1), (None, false), "Karpenter has its time to look");
+    let first = FieldMark { set: json!(100), was: Some(json!(10)), why: "covered by commitment ri".to_owned() };
+    assert_eq!(at(&plain, 7, 62), (Some(first.clone()), false));
+    assert_eq!(at(&theirs(10, None, "spot"), 7, 63), (None, false), "a commitment pays for no spot");
+    // It stands while two more have room, and then goes back, for a quarter of an hour at least.
+    let standing = theirs(100, Some(&first), "on-demand");
+    assert_eq!(at(&standing, 8, 64), (None, false));
+    assert_eq!(at(&standing, 9, 66), (None, true));
+    assert_eq!(at(&plain, 0, 600), (None, false));
+    assert_eq!(at(&plain, 0, 1_000).0, Some(first));
 }

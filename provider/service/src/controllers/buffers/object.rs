@@ -11,8 +11,11 @@ use stoker_core::policy::Pool;
 
 use crate::publish::view::View;
 
+/// The strategy of a buffer whose room is kept as running nodes.
+pub const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
+
 /// The group and version of buffers.
-pub(super) const API: (&str, &str) = ("autoscaling.x-k8s.io", "v1beta1");
+pub const API: (&str, &str) = ("autoscaling.x-k8s.io", "v1beta1");
 
 /// The label by which objects are known as ours.
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -54,27 +57,10 @@ impl Wanted {
 
     /// The pod template.
     pub(super) fn template(&self, cluster: &ClusterName, pool: &PoolName) -> Value {
-        let limits: Map<String, Value> = self.resources.iter().map(|(name, n)| (name.clone(), json!(n.to_string()))).collect();
-        let mut spec = json!({
-            // It is never run: the autoscaler only reckons with it. From 1.36 on it has the API server try the pod, which holds it to the Pod
-            // Security Standard of the namespace: restricted, in Stoker's own.
-            "automountServiceAccountToken": false,
-            "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
-            "containers": [{
-                "name": "room",
-                "image": "registry.k8s.io/pause:3.10",
-                "resources": { "limits": limits, "requests": limits },
-                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-            }],
-            "nodeSelector": { POOL_LABEL: pool.as_str() },
-            "tolerations": self.tolerations(),
-        });
+        let mut spec = room(&self.resources, &json!({ POOL_LABEL: pool.as_str() }), &self.tolerations());
         if self.mixed {
             // Two of them would have room on one larger node.
-            let own = json!({ "matchLabels": { BUFFER_LABEL: pool.as_str() } });
-            spec["affinity"] = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
-                { "topologyKey": "kubernetes.io/hostname", "labelSelector": own },
-            ]}});
+            spec["affinity"] = apart(pool.as_str());
         }
         json!({
             "apiVersion": "v1",
@@ -100,7 +86,7 @@ impl Wanted {
             "kind": "CapacityBuffer",
             "metadata": metadata(cluster, pool),
             "spec": {
-                "provisioningStrategy": "buffer.x-k8s.io/active-capacity",
+                "provisioningStrategy": ACTIVE,
                 "podTemplateRef": { "name": name(pool) },
                 "replicas": self.replicas,
             },
@@ -108,8 +94,34 @@ impl Wanted {
     }
 }
 
+/// The spec of a pod that takes that room. It is never run: autoscalers only reckon with it.
+pub fn room(resources: &[(String, u64)], node_selector: &Value, tolerations: &Value) -> Value {
+    let limits: Map<String, Value> = resources.iter().map(|(name, n)| (name.clone(), json!(n.to_string()))).collect();
+    json!({
+        // From 1.36 on the Cluster Autoscaler has the API server try the pod, which holds it to the Pod Security Standard of the namespace:
+        // restricted, in Stoker's own.
+        "automountServiceAccountToken": false,
+        "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+        "containers": [{
+            "name": "room",
+            "image": "registry.k8s.io/pause:3.10",
+            "resources": { "limits": limits, "requests": limits },
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+        }],
+        "nodeSelector": node_selector,
+        "tolerations": tolerations,
+    })
+}
+
+/// An affinity that puts each pod with that value of [`BUFFER_LABEL`] on a node of its own.
+pub fn apart(value: &str) -> Value {
+    json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+        { "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": { BUFFER_LABEL: value } } },
+    ]}})
+}
+
 /// The label of the pods that buffers stand for.
-const BUFFER_LABEL: &str = "stoker.dev/buffer";
+pub const BUFFER_LABEL: &str = "stoker.dev/buffer";
 
 /// What a pool's objects are called.
 pub(super) fn name(pool: &PoolName) -> String {
@@ -122,7 +134,7 @@ fn metadata(cluster: &ClusterName, pool: &PoolName) -> Value {
 }
 
 /// Whether an object says all that is wanted, whatever else it says: the API server fills in defaults.
-pub(super) fn covers(has: &Value, wanted: &Value) -> bool {
+pub fn covers(has: &Value, wanted: &Value) -> bool {
     match (has, wanted) {
         (Value::Object(has), Value::Object(wanted)) => {
             wanted.iter().all(|(key, value)| has.get(key).is_some_and(|has| covers(has, value)))
