@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 pub(crate) use stoker_service::cluster_kind as kind;
 use stoker_service::kube::Expression;
 pub(crate) use stoker_service::kube::quantity::amount;
 
 use crate::carriers::ClassRef;
+use crate::companion::CONDITIONS;
 
 /// The label with the `NodePool` of a claim or a Node.
 pub(crate) const NODE_POOL: &str = "karpenter.sh/nodepool";
@@ -154,6 +156,41 @@ pub(crate) struct Node {
 #[serde(default)]
 pub(crate) struct NodeStatus {
     pub(crate) capacity: Amounts,
+    /// Whether it is Ready, and those by which it is repaired.
+    #[serde(deserialize_with = "read_conditions")]
+    pub(crate) conditions: Vec<NodeCondition>,
+}
+
+impl NodeStatus {
+    /// A condition by its type.
+    pub(crate) fn condition(&self, kind: &str) -> Option<&NodeCondition> {
+        self.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    /// Since when it is Ready; `None` while it is not.
+    pub(crate) fn ready_since(&self) -> Option<Timestamp> {
+        self.condition(READY).filter(|ready| ready.status == "True")?.last_transition_time.as_ref().map(|time| time.0)
+    }
+}
+
+/// A condition of a Node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeCondition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) last_transition_time: Option<Time>,
+}
+
+const READY: &str = "Ready";
+
+/// Keeps the conditions that matter: a Node has a dozen, and a cluster thousands of Nodes.
+fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NodeCondition>, D::Error> {
+    let mut conditions = Vec::<NodeCondition>::deserialize(from)?;
+    conditions.retain(|one| one.kind == READY || CONDITIONS.iter().any(|(_, kind)| *kind == one.kind));
+    Ok(conditions)
 }
 
 /// What it says.

@@ -63,7 +63,7 @@ struct DiffArgs {
     state: StateDirArg,
 }
 
-/// Gives back the limits, windows, prices and annotations that Stoker wrote; what others have changed since stays.
+/// Gives back the limits, windows, weights, prices, floors, conditions and annotations that Stoker wrote; what others have changed since stays.
 ///
 /// Take `karpenter` out of the policy first, or stop Stoker: it would write all of it again.
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
     let policy = Arc::new(price_tables::policy(Some(&args.policy), &book)?);
     if policy.karpenter.steer.is_empty() {
         return Err(CliError::Usage(
-            "the policy steers nothing: add karpenter: { steer: [limits, prices, protect, windows], dryRun: true }".to_owned(),
+            "the policy steers nothing: add karpenter: { steer: [limits, protect], dryRun: true }".to_owned(),
         ));
     }
     let client = connect(args.kubeconfig.as_deref()).await.map_err(CliError::other)?;

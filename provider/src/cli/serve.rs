@@ -199,7 +199,8 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
         let handle = running.handle.clone();
         let view = Box::new(move || Arc::clone(&handle.view()));
         let metrics = running.metrics.clone();
-        let companion = Companion { client, view, feed, act, book, metrics, promised };
+        let readings = Arc::clone(&running.readings);
+        let companion = Companion { client, view, feed, act, book, metrics, readings, promised };
         running.inner.run("the Karpenter companion", companion.run());
     }
     let sound = running.run_until(told_to_stop()).await;

@@ -68,7 +68,7 @@ impl Karpenter {
             ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
             ("LOG_LEVEL", "info".to_owned()),
             // With reserved capacity the process dies of a pool that allows it.
-            ("FEATURE_GATES", "ReservedCapacity=false,NodeOverlay=true".to_owned()),
+            ("FEATURE_GATES", "ReservedCapacity=false,NodeOverlay=true,CapacityBuffer=true".to_owned()),
         ];
         let client = cluster.client();
         let kubelets = AbortOnDropHandle::new(tokio::spawn(kubelets(client.clone(), types.amounts)));

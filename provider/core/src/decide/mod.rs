@@ -38,6 +38,7 @@ use crate::state::memory::Memory;
 use pass::{Changes, Pass};
 
 pub use limits::UNUSED_AFTER;
+pub use verdicts::{Fault, hardware_fault};
 
 /// An inventory older than this says nothing any more: the feed asks every few seconds, so twenty answers in a row have failed.
 pub const STALE_INVENTORY: SignedDuration = SignedDuration::from_mins(2);

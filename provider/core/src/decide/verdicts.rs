@@ -26,6 +26,7 @@ use crate::state::disruption::DrainReason;
 use crate::state::node_verdict::{Judged, Reason, Verdict};
 use crate::state::probe_history::{CLEAN_FOR, FAULT_LASTS, QUIET_FOR, START_WITHIN};
 use crate::state::record::{Record, State};
+pub use faults::{Fault, hardware_fault};
 use faults::{closed_gate, fault};
 use lapse::Lapses;
 use look::Look;

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::floors;
 use super::marks::{FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, in_words};
+use super::repair::{Change, condemned};
 use super::write::{LEASE, Writer, with_cure};
 use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
 
@@ -59,6 +60,7 @@ pub async fn clean(client: &Client, dry_run: bool) -> Vec<Cleaned> {
     nodes.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
     for node in &nodes {
         cleaned.extend(by.node(node).await);
+        cleaned.extend(by.condition(node).await);
     }
     cleaned
 }
@@ -139,6 +141,17 @@ impl Cleaner<'_> {
             cleaned.push(Cleaned { object: name, what: "the floor".to_owned(), fault });
         }
         cleaned
+    }
+
+    async fn condition(&self, node: &Node) -> Option<Cleaned> {
+        let condition = condemned(node)?;
+        let fault = self
+            .written(node, async |node| match condemned(node) {
+                Some(condition) => self.writer.set_condition(node, &Change::Acquit { condition }, Timestamp::now()).await,
+                None => Ok(Some(node.clone())),
+            })
+            .await;
+        Some(Cleaned { object: format!("Node {}", name(&node.meta)), what: format!("condition {condition}"), fault })
     }
 
     async fn node(&self, node: &Node) -> Option<Cleaned> {

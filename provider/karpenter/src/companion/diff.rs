@@ -42,7 +42,16 @@ pub async fn diff(
     let facts = tables.facts().ok_or("nothing was listed")?;
     let now = Instant::now();
     let look = |used: &Used| {
-        State::default().look(&Inputs { facts, policy, book, used: Some(used), occupied: Some(occupied), floors: None, now })
+        State::default().look(&Inputs {
+            facts,
+            policy,
+            book,
+            used: Some(used),
+            occupied: Some(occupied),
+            floors: None,
+            probed: None,
+            now,
+        })
     };
     // As if the decisions counted whatever is promised.
     let promised = look(used).promised.unwrap_or_default();
@@ -78,6 +87,7 @@ pub async fn diff(
         Change::Protect => format!("Node {name}: {} true, GPU pods hold it", marks::DO_NOT_DISRUPT),
         Change::Release(_) => format!("Node {name}: {} given back", marks::DO_NOT_DISRUPT),
     }));
+    lines.extend(look.repairs.iter().map(|(name, change)| format!("Node {name}: {change}")));
     lines.extend(look.faults.0.iter().map(|(object, why)| format!("{object}: not steered, {why}")));
     Ok(lines)
 }

@@ -2,7 +2,7 @@
 //!
 //! - `tables`: Karpenter's objects, and what they have.
 //! - `reach`, `market`: what a `NodePool` may make, and for what price that is sold.
-//! - `limits`, `prices`, `fields`, `floors`, `protect`: what is to be written. Pure.
+//! - `limits`, `prices`, `fields`, `floors`, `protect`, `repair`: what is to be written. Pure.
 //! - `marks`: what was written, and what was there before.
 //! - `write`: the only writer.
 //! - `run`: watches, looks and writes.
@@ -23,6 +23,7 @@ mod marks;
 mod prices;
 mod protect;
 mod reach;
+mod repair;
 mod run;
 mod tables;
 #[cfg(test)]
@@ -53,6 +54,7 @@ use stoker_core::policy::{self, Policy};
 use stoker_core::state::budget::{BudgetOf, Stage};
 use stoker_core::state::memory::{Backoff, Memory};
 use stoker_core::state::spot_history::SpotHistory;
+use stoker_service::feeds::probes::Readings;
 use stoker_service::kube::act::KubeAct;
 use stoker_service::kube::feed::KubeFeed;
 use stoker_service::publish::telemetry::Metrics;
@@ -69,11 +71,13 @@ use marks::{Field, Guard, LimitsMark, Rewrites, is_steered};
 use prices::{Overlay, Prices};
 use protect::{Change, Free, Seen};
 use reach::{Made, Makes, Reach, resource};
+use repair::{Probed, Repair};
 use tables::{Facts, Has, Launched};
 
 pub use clean::{Cleaned, clean, unattended_for};
 pub use diff::diff;
 pub use marks::{FIELD_MANAGER, OWNER};
+pub(crate) use repair::CONDITIONS;
 
 /// How long a promise counts after it was lowered: a claim made under it may still be on its way here.
 const KEPT_FOR: Duration = Duration::from_secs(15);
@@ -92,6 +96,8 @@ pub struct Companion {
     pub book: Arc<PriceBook>,
     /// Counts the objects that are not steered as they should be.
     pub metrics: Metrics,
+    /// What probes see.
+    pub readings: Arc<Readings>,
     /// Where what it was promised of the quotas is told to the decisions.
     pub promised: watch::Sender<Option<Promises>>,
 }
@@ -107,6 +113,8 @@ struct Inputs<'a> {
     occupied: Option<&'a BTreeSet<NodeName>>,
     /// How floors of the policy's pools stand; `None` where that is not known.
     floors: Option<&'a [FloorStands]>,
+    /// What probes have seen of Nodes; `None` where that is not known.
+    probed: Option<Probed<'a>>,
     now: Instant,
 }
 
@@ -196,7 +204,11 @@ struct Look {
     fields: fields::Plan,
     /// The floors of `NodePools`.
     floors: BTreeMap<String, Floor>,
-    /// The Nodes that are to be changed.
+    /// The Nodes whose condition is to be changed.
+    repairs: Vec<(String, repair::Change)>,
+    /// The Nodes whose probes are to be heard.
+    watched: BTreeSet<NodeName>,
+    /// The Nodes that are to be protected, or released.
     nodes: Vec<(String, Change)>,
     /// What is wrong.
     faults: Faults,
@@ -214,6 +226,7 @@ struct State {
     market: OnceCell<Market>,
     prices: Prices,
     free: Free,
+    repair: Repair,
 }
 
 impl State {
@@ -236,6 +249,8 @@ impl State {
         let first = self.prices.plan(inputs, &made, market, &mut look);
         look.fields = fields::plan(inputs, (&made, market), &first, &mut self.field_rewrites, &mut look.faults);
         look.floors = floors::wanted(inputs, &made, &mut look.faults);
+        look.watched = repair::watched(inputs);
+        look.repairs = self.repair.plan(inputs, &made, &mut look.faults);
         self.guards(inputs, &mut look);
         look
     }

@@ -20,6 +20,7 @@ use super::faults::{Faults, Known, Said};
 use super::floors::Buffers;
 use super::marks::{FIELD_MANAGER, Field, FieldMark};
 use super::protect::Change;
+use super::repair::Probed;
 use super::tables::Tables;
 use super::write::{PoolChange, Writer};
 use super::{Companion, Inputs, Look, State, Used, prices};
@@ -175,9 +176,12 @@ impl Running {
         let nothing =
             policy.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..policy.as_ref().clone() });
         let policy = nothing.as_ref().unwrap_or(policy);
+        let seen = companion.readings.seen().borrow().clone();
+        let probed = Some(Probed { seen: &seen, now: companion.readings.times().now });
         let floors = view.ready.is_ok().then_some(view.accounts.floors.as_slice());
-        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, floors, now });
+        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, floors, probed, now });
         faults.add_all(&look.faults);
+        companion.readings.take_also(std::mem::take(&mut look.watched));
         if let Some(promised) = look.promised.take().filter(|_| policy.karpenter.promises()) {
             companion.promised.send_if_modified(|known| {
                 let changed = known.as_ref() != Some(&promised);
@@ -199,6 +203,7 @@ impl Running {
             faults.add_all(self.buffers.keep(&look.floors, &self.writer, now).await);
         }
         self.write_nodes(&look, &mut faults).await;
+        self.write_conditions(&look, &mut faults).await;
         faults
     }
 
@@ -314,6 +319,20 @@ impl Running {
                     faults.add(format!("Node {name}"), why);
                     failed += 1;
                 }
+            }
+        }
+    }
+
+    async fn write_conditions(&mut self, look: &Look, faults: &mut Faults) {
+        for (name, change) in look.repairs.iter().take(MOST_FAILED) {
+            let Some(node) = self.tables.facts().and_then(|facts| facts.nodes.get(name)) else { continue };
+            match self.writer.set_condition(node, change, Timestamp::now()).await {
+                Ok(Some(written)) => {
+                    tracing::info!(node = name, "{change}");
+                    self.tables.nodes.take(Event::Apply(written));
+                }
+                Ok(None) => {}
+                Err(why) => faults.add(format!("Node {name}"), why),
             }
         }
     }

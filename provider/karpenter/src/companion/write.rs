@@ -17,6 +17,7 @@ use super::marks::{
     DO_NOT_DISRUPT, FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, PROTECTED, REASON, in_words as value_in_words,
 };
 use super::prices::Overlay;
+use super::repair;
 use crate::objects::{Node, NodeOverlay, NodePool, name};
 
 /// The Lease that says that marks are looked after.
@@ -140,6 +141,27 @@ impl Writer {
         };
         let change = seen(node, &annotations);
         told("Node", name(&node.meta), self.nodes.patch(name(&node.meta), &self.merge(), &Patch::Merge(change))).await
+    }
+
+    /// Sets the condition by which Karpenter repairs a Node, or takes it back. A strategic merge: conditions are a list by type, and those of
+    /// others stay as they are.
+    pub(crate) async fn set_condition(&self, node: &Node, change: &repair::Change, now: Timestamp) -> Written<Option<Node>> {
+        let condition = match change {
+            repair::Change::Condemn { condition, why } => {
+                let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                json!({
+                    "type": condition, "status": "False", "reason": repair::REASON, "message": why,
+                    "lastTransitionTime": at, "lastHeartbeatTime": at,
+                })
+            }
+            repair::Change::Acquit { condition } => json!({ "$patch": "delete", "type": condition }),
+        };
+        let change = json!({
+            "metadata": { "uid": node.meta.uid, "resourceVersion": node.meta.resource_version },
+            "status": { "conditions": [condition] },
+        });
+        let name = name(&node.meta);
+        told("Node", name, self.nodes.patch_status(name, &self.merge(), &Patch::Strategic(change))).await
     }
 
     /// Sets a price, in place of the one that was seen. One that somebody else has made or changed meanwhile stays as it is until the next

@@ -55,7 +55,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 34] = [
+pub const ALL: [Scenario; 35] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -97,6 +97,12 @@ pub const ALL: [Scenario; 34] = [
         run: |bench| Box::pin(steering::limited(bench)),
     },
     Scenario { name: "karpenter-priced", files: steering::PRICED, needs: None, run: |bench| Box::pin(steering::priced(bench)) },
+    Scenario {
+        name: "karpenter-floor",
+        files: steering::FLOOR,
+        needs: Some("--enforce-node-group-min-size"),
+        run: |bench| Box::pin(steering::floor(bench)),
+    },
     Scenario {
         name: "karpenter-protected",
         files: steering::PROTECTED,

@@ -403,11 +403,15 @@ async fn steering(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
     let opened = format!("{POOLS}/rights-opened");
     let marked = json!({ "metadata": { "annotations": { "stoker.dev/limits": "{}" } }, "spec": { "limits": { "cpu": "4" }, "disruption": { "consolidateAfter": "600s" } } });
     stoker.merge(&opened, &marked).await?;
+    let budget = json!({ "nodes": "20%", "reasons": ["Empty", "Underutilized"] });
+    let marks = json!({ "stoker.dev/weight": "{}", "stoker.dev/disruption-budgets": "{}" });
+    let more =
+        json!({ "metadata": { "annotations": marks }, "spec": { "weight": 100, "disruption": { "budgets": [budget] } } });
+    stoker.merge(&opened, &more).await?;
     for (what, patch) in [
         ("a limit of memory", json!({ "spec": { "limits": { "memory": "2Ti" } } })),
         ("taking a limit of memory away", json!({ "spec": { "limits": null } })),
-        ("a disruption budget", json!({ "spec": { "disruption": { "budgets": [{ "nodes": "0" }] } } })),
-        ("a weight", json!({ "spec": { "weight": 50 } })),
+        ("a consolidation policy", json!({ "spec": { "disruption": { "consolidationPolicy": "WhenEmpty" } } })),
         ("another node class", json!({ "spec": { "template": { "spec": { "nodeClassRef": { "name": "x" } } } } })),
         ("another's annotation", json!({ "metadata": { "annotations": { "team": "y" } } })),
         ("a label", json!({ "metadata": { "labels": { "team": "y" } } })),
@@ -464,6 +468,8 @@ async fn steering(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
         refused_by(UPDATE, what, stoker.merge(&node(KARPENTERS), &patch).await)?;
     }
     let verdict = json!({ "status": { "conditions": [{ "type": CONDITION, "status": "True" }] } });
+    let unfit = json!({ "status": { "conditions": [{ "type": "AcceleratedHardwareReady", "status": "False" }] } });
+    stoker.strategic(&status(KARPENTERS), &unfit).await?;
     refused_by(UPDATE, "a condition of Karpenter's node", stoker.strategic(&status(KARPENTERS), &verdict).await)?;
     refused_by(LIFECYCLE, "deleting Karpenter's node", stoker.delete(&node(KARPENTERS)).await)?;
 

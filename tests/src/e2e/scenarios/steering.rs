@@ -237,6 +237,42 @@ pub(super) async fn priced(bench: &mut Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The pool `small` keeps a node warm, and so does Karpenter in a `NodePool` by its rules.
+pub(super) const FLOOR: Files = Files {
+    karpenter: true,
+    small: "  stabilization: { scaleDown: 1s, minimumLife: 0s }\n  warmFloor: { nodes: 1 }\n",
+    more: "karpenter: { steer: [floors] }\n",
+    ..CALM
+};
+
+/// Karpenter keeps a free node by a buffer, refills it when a pod takes it, and lets it go when the floor is steered no more.
+pub(super) async fn floor(bench: &mut Bench) -> anyhow::Result<()> {
+    let client = bench.cluster.client();
+    let (pools, nodes) = (node_pools(&client), Api::<Node>::all(client.clone()));
+    make_pool(&pools, "g6.xlarge").await?;
+    let theirs = async |what: &str, within: Duration, right: &dyn Fn(usize) -> bool| {
+        eventually(what, within, async || {
+            let (_, theirs) = gpu_nodes(&nodes).await?;
+            Ok(if right(theirs) { Ok(()) } else { Err(format!("{theirs} nodes")) })
+        })
+        .await
+    };
+    theirs("a node that no pod has asked for", SCALED, &|nodes| nodes == 1).await?;
+    // Far longer than an empty node stays by `consolidateAfter`.
+    holds("the free node", Duration::from_secs(25), async || {
+        let (_, theirs) = gpu_nodes(&nodes).await?;
+        Ok(if theirs == 1 { Ok(()) } else { Err(format!("{theirs} nodes")) })
+    })
+    .await?;
+    bench.cluster.foreign_pod("taker", "theirs").await?;
+    bench.cluster.bound(&["taker"], SCALED).await?;
+    theirs("another free node", SCALED, &|nodes| nodes == 2).await?;
+    bench.change_policy(&Files { more: "", ..FLOOR })?;
+    theirs("the end of the free node", SCALED * 2, &|nodes| nodes == 1).await?;
+    pools.delete("theirs", &DeleteParams::default()).await?;
+    Ok(())
+}
+
 /// The claims that Karpenter made by itself.
 async fn theirs(client: &Client) -> anyhow::Result<Vec<DynamicObject>> {
     let made = claims(client).list(&ListParams::default().labels("karpenter.sh/nodepool=theirs")).await?;

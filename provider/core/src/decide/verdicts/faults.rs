@@ -20,10 +20,17 @@ const ONE_FAULT: SignedDuration = SignedDuration::from_secs(30);
 
 /// Something that is wrong with a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) why: Reason,
+pub struct Fault {
+    /// What.
+    pub why: Reason,
     /// Whether one look is enough. What may be gone at the next one must last.
-    pub(super) certain: bool,
+    pub certain: bool,
+}
+
+/// What is wrong with a node of which nothing else is remembered, such as one that others bought; `None` where nothing is. `free`: whether
+/// nothing runs on it. `ready_at`: since when it is Ready.
+pub fn hardware_fault(seen: &Seen, free: bool, ready_at: Option<Timestamp>, now: Timestamp) -> Option<Fault> {
+    fault(seen, free, ready_at, false, now)
 }
 
 /// What is wrong with a node. `free`: whether nothing runs on it, so that a reset which it owes costs nothing. `ready_at`: when it was

@@ -17,8 +17,9 @@ pub struct RawKarpenter {
     /// What Stoker steers, in `NodePools` with the label `stoker.dev/steered: "true"`: `limits`
     /// writes their `spec.limits` so that Karpenter and Stoker together stay within `quotas`;
     /// `prices` has Karpenter compare what nodes cost with `commitments`, and spot with the work that
-    /// reclaims lose; `protect` keeps Karpenter from emptying nodes that GPU pods hold; `windows` has
-    /// it keep free nodes as long as the pool that the label `stoker.dev/rules-of` names. It needs
+    /// reclaims lose; `protect` keeps Karpenter from emptying nodes that GPU pods hold; `windows`,
+    /// `floors` and `repair` have it keep free nodes, keep a warm floor and replace nodes with unfit
+    /// GPUs by the rules of the pool that the label `stoker.dev/rules-of` names. It needs
     /// `manifests/karpenter/steering.yaml`. Default: nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steer: Vec<Lever>,

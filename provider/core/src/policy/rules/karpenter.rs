@@ -37,6 +37,8 @@ pub enum Lever {
     Protect,
     /// `spec.disruption` of `NodePools`, by a pool's window: how long a free node stays, and how many go at once.
     Windows,
+    /// The condition of Nodes with unfit GPUs by which Karpenter's node repair replaces them.
+    Repair,
     /// Warm floors of `NodePools`, as `CapacityBuffers`, by a pool's floor.
     Floors,
 }
@@ -49,6 +51,7 @@ impl Lever {
             Self::Prices => "prices",
             Self::Protect => "protect",
             Self::Windows => "windows",
+            Self::Repair => "repair",
             Self::Floors => "floors",
         }
     }

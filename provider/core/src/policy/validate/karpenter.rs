@@ -10,7 +10,7 @@ pub(super) fn beside_karpenter(faults: &mut Faults, path: &Path, raw: &RawPolicy
     if karpenter.dry_run && karpenter.steer.is_empty() {
         faults.add(
             &path.key("dryRun"),
-            "shows nothing, as nothing is steered: list limits, prices, protect or windows under steer",
+            "shows nothing, as nothing is steered: list limits, prices, protect, windows, floors or repair under steer",
         );
     }
     let count_nodes = karpenter.count_nodes == Some(true);

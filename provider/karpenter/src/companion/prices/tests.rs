@@ -126,8 +126,16 @@ fn look(state: &mut State, tables: &Tables, running: u32, now: Instant) -> Look 
     let times = Times::at("2026-11-20T12:00:00Z".parse().unwrap());
     let (used, occupied) = (Used::of(&memory, &catalogue, times), BTreeSet::<NodeName>::new());
     let facts = tables.facts().unwrap();
-    let inputs =
-        Inputs { facts, policy: &policy, book: &book, used: used.as_ref(), occupied: Some(&occupied), floors: None, now };
+    let inputs = Inputs {
+        facts,
+        policy: &policy,
+        book: &book,
+        used: used.as_ref(),
+        occupied: Some(&occupied),
+        floors: None,
+        probed: None,
+        now,
+    };
     state.look(&inputs)
 }
 

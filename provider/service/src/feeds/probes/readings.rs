@@ -1,6 +1,6 @@
 //! Every node's newest reading, and what has been seen of each.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -62,6 +62,8 @@ pub struct Readings {
     clock: Clock,
     wake: Arc<Notify>,
     cluster: Option<watch::Receiver<Option<Arc<ClusterFacts>>>>,
+    /// Nodes of the cluster that are not Stoker's and are read all the same.
+    others: ArcSwap<BTreeSet<NodeName>>,
     state: Mutex<State>,
     seen: watch::Sender<Arc<SeenNodes>>,
     news: Notify,
@@ -123,12 +125,20 @@ impl Readings {
             clock,
             wake,
             cluster,
+            others: ArcSwap::default(),
             state: Mutex::default(),
             seen: watch::Sender::default(),
             news: Notify::new(),
             hooks: ArcSwap::default(),
             metrics,
         })
+    }
+
+    /// Reads these nodes too, though they are not Stoker's; those that were named before and are not now are forgotten.
+    pub fn take_also(&self, nodes: BTreeSet<NodeName>) {
+        if **self.others.load() != nodes {
+            self.others.store(Arc::new(nodes));
+        }
     }
 
     /// Whether the cluster has that node.
@@ -138,7 +148,7 @@ impl Readings {
     pub fn knows(&self, node: &NodeName) -> Result<(), Reason> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         match cluster.borrow().as_ref() {
-            Some(facts) if facts.nodes.contains_key(node) => Ok(()),
+            Some(facts) if facts.nodes.contains_key(node) || self.others.load().contains(node) => Ok(()),
             Some(_) => Err(Reason::UnknownNode),
             None => Err(Reason::NotReady),
         }
@@ -191,8 +201,11 @@ impl Readings {
         let held = match &self.cluster {
             Some(cluster) => {
                 let facts = cluster.borrow();
-                let known = facts.as_ref().and_then(|facts| facts.nodes.get(node));
-                Some(known.ok_or_else(|| self.reject(Reason::UnknownNode))?.is_busy())
+                match facts.as_ref().and_then(|facts| facts.nodes.get(node)) {
+                    Some(known) => Some(known.is_busy()),
+                    None if self.others.load().contains(node) => None,
+                    None => return Err(self.reject(Reason::UnknownNode)),
+                }
             }
             None => None,
         };
@@ -286,11 +299,12 @@ impl Readings {
     /// Finds the nodes that have fallen silent, and forgets those that the cluster has no more; without a cluster, those silent for a day.
     pub fn look(&self, now: Timestamp) {
         let facts = self.cluster.as_ref().map(|cluster| cluster.borrow().clone());
+        let others = self.others.load_full();
         let mut state = self.state();
         let State { nodes, changed } = &mut *state;
         nodes.retain(|name, node| {
             let stays = match &facts {
-                Some(Some(facts)) => facts.nodes.contains_key(name),
+                Some(Some(facts)) => facts.nodes.contains_key(name) || others.contains(name),
                 // Nothing is known of the cluster yet.
                 Some(None) => true,
                 None => now.duration_since(node.heard) <= REMEMBERED,
