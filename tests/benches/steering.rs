@@ -22,7 +22,9 @@ use stoker_core::plan::Accounts;
 use stoker_core::state::memory::Memory;
 use stoker_fake_apiserver::ApiServer;
 use stoker_karpenter::companion::Companion;
+use stoker_service::clock::Clock;
 use stoker_service::feeds::foreign::ForeignFeed;
+use stoker_service::feeds::probes::{ProbeMetrics, Readings};
 use stoker_service::kube::act::KubeAct;
 use stoker_service::kube::feed::KubeFeed;
 use stoker_service::policy_file;
@@ -62,7 +64,7 @@ quotas:
 - { name: L-3819A6DF, cloud: aws, region: us-east-1, limit: 100000 }
 commitments:
 - { name: plan, kind: compute-savings-plan, cloud: aws, usdPerHour: 9000, discount: 30% }
-karpenter: { steer: [limits, prices, protect, windows] }
+karpenter: { steer: [limits, prices, protect, windows, floors, repair] }
 ";
 
 /// What one fleet came to.
@@ -102,7 +104,7 @@ async fn main() -> Result<()> {
 /// A companion at work on so many nodes, until nothing changes any more and for a while after.
 async fn fleet(nodes: u32) -> Result<Figures> {
     let server = ApiServer::new(Timestamp::now);
-    for plural in ["nodepools", "nodeclaims", "nodeoverlays", "leases"] {
+    for plural in ["nodepools", "nodeclaims", "nodeoverlays", "capacitybuffers", "podtemplates", "leases"] {
         server.serve_kind(plural);
     }
     fill(&server, nodes);
@@ -132,7 +134,8 @@ async fn fleet(nodes: u32) -> Result<Figures> {
         view
     });
     let metrics = Metrics::register(&mut Registry::default());
-    let companion = Companion { client, view, feed: kube, act, book, metrics, promised };
+    let readings = Readings::new(Clock::system(), Some(kube.facts()), Arc::default(), ProbeMetrics::default());
+    let companion = Companion { client, view, feed: kube, act, book, metrics, readings, promised };
     let running = [tokio::spawn(feed.run()), tokio::spawn(follow), tokio::spawn(companion.run())];
     sleep(SETTLED).await;
     server.take_writes();

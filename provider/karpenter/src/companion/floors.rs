@@ -88,7 +88,7 @@ pub(super) fn object_name(pool: &str) -> String {
 }
 
 /// The `CapacityBuffers` in Stoker's namespace, and their pod templates.
-pub(super) struct Buffers {
+pub(super) struct FloorKeeper {
     buffers: Api<DynamicObject>,
     templates: Api<DynamicObject>,
     read_at: Option<Instant>,
@@ -108,7 +108,7 @@ fn kinds() -> [ApiResource; 2] {
     ]
 }
 
-impl Buffers {
+impl FloorKeeper {
     pub(super) fn new(client: &Client) -> Self {
         let [buffers, templates] = kinds().map(|kind| Api::default_namespaced_with(client.clone(), &kind));
         Self { buffers, templates, read_at: None, left_over: true, unseen: BTreeMap::new(), faults: Faults::default() }

@@ -184,14 +184,15 @@ impl Prices {
             let covered = makes.types.iter().map(|spec| cover_of(used, inputs, &coming, market, (makes, spec), is_first));
             let by: Option<BTreeSet<String>> = covered.map(|covered| covered.map(|(_, by)| by)).collect();
             let on_demand = makes.capacity_types == [CapacityType::OnDemand];
-            match by.filter(|by| on_demand && !by.is_empty()) {
-                Some(by) if is_first || !self.withdrawn.contains_key(*name) => {
-                    let by: Vec<String> = by.into_iter().collect();
-                    first.insert((*name).to_owned(), format!("covered by commitment {}", by.join(" and ")));
+            let Some(by) = by.filter(|by| on_demand && !by.is_empty()) else {
+                if is_first {
+                    self.withdrawn.insert((*name).to_owned(), inputs.now);
                 }
-                Some(_) => {}
-                None if is_first => drop(self.withdrawn.insert((*name).to_owned(), inputs.now)),
-                None => {}
+                continue;
+            };
+            if is_first || !self.withdrawn.contains_key(*name) {
+                let by: Vec<String> = by.into_iter().collect();
+                first.insert((*name).to_owned(), format!("covered by commitment {}", by.join(" and ")));
             }
         }
         first

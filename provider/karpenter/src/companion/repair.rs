@@ -62,11 +62,11 @@ pub(crate) struct Repair(BTreeMap<String, Health>);
 #[derive(Debug, Default)]
 struct Health {
     /// Since when something is wrong that a look may be wrong about.
-    fault_since: Option<Timestamp>,
+    faulty: Option<Timestamp>,
     /// Since when it is unhealthy.
-    unhealthy_since: Option<Timestamp>,
+    unfit: Option<Timestamp>,
     /// Since when nothing is wrong with it any more.
-    clean_since: Option<Timestamp>,
+    clean: Option<Timestamp>,
 }
 
 impl Health {
@@ -74,20 +74,20 @@ impl Health {
     fn unhealthy(&mut self, certain: Option<bool>, heard: bool, now: Timestamp) -> Option<Timestamp> {
         let is_over = |since: Timestamp, length: SignedDuration| now.duration_since(since) >= length;
         if let Some(certain) = certain {
-            self.clean_since = None;
-            let since = *self.fault_since.get_or_insert(now);
-            if certain || self.unhealthy_since.is_some() || is_over(since, FAULT_LASTS) {
-                self.unhealthy_since.get_or_insert(now);
+            self.clean = None;
+            let since = *self.faulty.get_or_insert(now);
+            if certain || self.unfit.is_some() || is_over(since, FAULT_LASTS) {
+                self.unfit.get_or_insert(now);
             }
         } else {
-            self.fault_since = None;
+            self.faulty = None;
             // What nobody hears is not well again for that.
-            self.clean_since = if heard { Some(self.clean_since.unwrap_or(now)) } else { None };
-            if self.clean_since.is_some_and(|since| is_over(since, CLEAN_FOR)) {
-                self.unhealthy_since = None;
+            self.clean = if heard { Some(self.clean.unwrap_or(now)) } else { None };
+            if self.clean.is_some_and(|since| is_over(since, CLEAN_FOR)) {
+                self.unfit = None;
             }
         }
-        self.unhealthy_since
+        self.unfit
     }
 }
 
@@ -148,7 +148,7 @@ impl Repair {
             let health = self.0.entry(name.to_owned()).or_default();
             if is_ours {
                 // It was so before a restart, too.
-                health.unhealthy_since.get_or_insert(now);
+                health.unfit.get_or_insert(now);
             }
             let since = health.unhealthy(fault.as_ref().map(|fault| fault.certain), heard, now);
             let is_due = since.is_some_and(|since| now.duration_since(since) >= rules.after) || is_ours && since.is_some();

@@ -17,7 +17,7 @@ use stoker_service::kube::feed::{WatchHealth, WatchedKind, config, follow};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::faults::{Faults, Known, Said};
-use super::floors::Buffers;
+use super::floors::FloorKeeper;
 use super::marks::{FIELD_MANAGER, Field, FieldMark};
 use super::protect::Change;
 use super::repair::Probed;
@@ -110,7 +110,7 @@ struct Running {
     refused: Faults,
     /// What was wrong at the last look.
     known: Known,
-    buffers: Buffers,
+    floors: FloorKeeper,
 }
 
 impl Running {
@@ -129,7 +129,7 @@ impl Running {
             unpriced: Faults::default(),
             refused: Faults::default(),
             known: Known::default(),
-            buffers: Buffers::new(client),
+            floors: FloorKeeper::new(client),
         }
     }
 
@@ -200,7 +200,7 @@ impl Running {
             faults.add_all(&self.refused);
             self.write_prices(&look, now).await;
             faults.add_all(&self.unpriced);
-            faults.add_all(self.buffers.keep(&look.floors, &self.writer, now).await);
+            faults.add_all(self.floors.keep(&look.floors, &self.writer, now).await);
         }
         self.write_nodes(&look, &mut faults).await;
         self.write_conditions(&look, &mut faults).await;

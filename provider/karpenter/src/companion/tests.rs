@@ -16,7 +16,7 @@ use stoker_core::policy::rules::warm_floor::WarmFloor;
 use stoker_fake_apiserver::ApiServer;
 use stoker_service::feeds::probes::SeenNodes;
 
-use super::floors::Buffers;
+use super::floors::FloorKeeper;
 use super::marks::FieldMark;
 use super::tables::Tables;
 use super::write::Writer;
@@ -405,7 +405,7 @@ async fn a_floor_is_a_buffer_that_follows_it_and_goes_with_the_label() {
         server.serve_kind(plural);
     }
     let (client, policy, book) = (server.client(), with_floor(), book());
-    let (mut buffers, writer) = (Buffers::new(&client), Writer::new(&client, false));
+    let (mut buffers, writer) = (FloorKeeper::new(&client), Writer::new(&client, false));
     let floors = |wanted| {
         let pool = PoolName::new("pool").unwrap();
         let (why, blocked) = (String::new(), None);

@@ -37,7 +37,9 @@ fn each_fault_names_the_place_and_the_cure() {
     let found = |karpenter| faults(&with("/karpenter", karpenter));
     assert_eq!(
         found(json!({ "dryRun": true })),
-        ["karpenter.dryRun shows nothing, as nothing is steered: list limits, prices, protect or windows under steer"]
+        [
+            "karpenter.dryRun shows nothing, as nothing is steered: list limits, prices, protect, windows, floors or repair under steer"
+        ]
     );
     assert_eq!(found(json!({ "steer": ["protect", "protect"] })), ["karpenter.steer[1] protect is listed twice: remove one"]);
     assert_eq!(
