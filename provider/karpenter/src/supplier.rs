@@ -64,8 +64,8 @@ pub struct Karpenter {
     carriers: Mutex<Option<Arc<Carriers>>>,
     /// Held from the look whether one more claim may be created until it is: claims under way are few.
     creating: tokio::sync::Mutex<()>,
-    /// Ends with the supplier.
-    _tasks: JoinSet<()>,
+    /// What follows the cluster, until somebody waits for its end. It ends with the supplier.
+    tasks: Mutex<JoinSet<()>>,
 }
 
 /// What the watches and the calls share.
@@ -156,7 +156,13 @@ impl Karpenter {
             }
         });
         let (client, carriers, creating) = (client.clone(), Mutex::default(), tokio::sync::Mutex::default());
-        Self { name, cluster, shared, client, carriers, creating, _tasks: tasks }
+        Self { name, cluster, shared, client, carriers, creating, tasks: Mutex::new(tasks) }
+    }
+
+    /// Waits until a part of it ends, as none does but by a panic: it then no longer follows the cluster.
+    pub async fn ended(&self) {
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.join_next().await;
     }
 
     fn error(&self, message: impl Into<String>) -> SupplierError {

@@ -171,7 +171,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     let (promised, told) = watch::channel(None);
     let state = Box::pin(State::open(options)).await.map_err(StartError::from)?.with_promises(told);
     let tokens = boot_tokens(&state)?;
-    let others = others(&state, tokens.as_ref())?;
+    let Others { suppliers: others, karpenters } = others(&state, tokens.as_ref())?;
     let simulated = has_simulated(state.suppliers());
     let named = simulated.then_some(SIMULATED).into_iter().map(str::to_owned);
     let suppliers = named.chain(others.iter().map(|supplier| supplier.name().to_string())).collect::<Vec<_>>().join(", ");
@@ -183,6 +183,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     if let Some(tokens) = tokens {
         let handle = running.handle.clone();
         running.inner.run("boot tokens", async move { tokens.clean(|| Arc::clone(&handle.view().memory)).await });
+    }
+    for karpenter in karpenters {
+        running.inner.run("a supplier of kind karpenter", async move { karpenter.ended().await });
     }
     tracing::info!(
         policy,
@@ -223,8 +226,15 @@ fn boot_tokens(state: &State) -> Result<Option<Arc<BootTokens>>, CliError> {
 }
 
 /// The suppliers that the policy names, but for the simulated one.
-fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Vec<Arc<dyn Supplier>>, CliError> {
-    let mut others: Vec<Arc<dyn Supplier>> = Vec::new();
+#[derive(Default)]
+struct Others {
+    suppliers: Vec<Arc<dyn Supplier>>,
+    /// Those that follow the cluster: the service ends with the first that no longer does.
+    karpenters: Vec<Arc<Karpenter>>,
+}
+
+fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Others, CliError> {
+    let mut others = Others::default();
     for SupplierRule { name, kind } in state.suppliers() {
         let (name, cluster) = (name.clone(), state.cluster().clone());
         match kind {
@@ -237,7 +247,7 @@ fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Vec<Arc<dyn
                     key: tls.key_file.clone().into(),
                 });
                 let plugin = Plugin::new(name, cluster, (endpoint, dial), boot);
-                others.push(Arc::new(plugin.map_err(|error| CliError::Usage(error.to_string()))?));
+                others.suppliers.push(Arc::new(plugin.map_err(|error| CliError::Usage(error.to_string()))?));
             }
             SupplierKind::Karpenter => {
                 let client = state.client().ok_or_else(|| {
@@ -245,7 +255,9 @@ fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Vec<Arc<dyn
                         "supplier {name} makes NodeClaims, and there is no cluster: give --kubeconfig FILE"
                     ))
                 })?;
-                others.push(Arc::new(Karpenter::start(name, cluster, client)));
+                let karpenter = Arc::new(Karpenter::start(name, cluster, client));
+                others.karpenters.push(Arc::clone(&karpenter));
+                others.suppliers.push(karpenter);
             }
         }
     }
