@@ -205,6 +205,7 @@ pub(crate) struct NodeSpec {
 #[serde(default)]
 pub(crate) struct Taint {
     pub(crate) key: String,
+    pub(crate) value: String,
     pub(crate) effect: String,
 }
 

@@ -7,18 +7,18 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use stoker_core::base::ids::NodeName;
 use stoker_core::market::price::PriceBook;
-use stoker_core::policy::Policy;
 use stoker_core::policy::rules::karpenter::Lever;
+use stoker_core::policy::{self, Policy};
 use tokio::time::Instant;
 
-use super::marks::in_words;
+use super::marks::{in_words, is_steered};
 use super::prices::Overlay;
 use super::protect::Change;
 use super::tables::{self, Tables};
 use super::write::with_cure;
 use super::{Inputs, State, Used, floors, marks};
 use crate::claim::INSTANCE_TYPE;
-use crate::objects::NODE_POOL;
+use crate::objects::{NODE_POOL, NodePool};
 
 /// What would be written now, a line each, and what stands in the way.
 ///
@@ -88,8 +88,31 @@ pub async fn diff(
         Change::Release(_) => format!("Node {name}: {} given back", marks::DO_NOT_DISRUPT),
     }));
     lines.extend(look.repairs.iter().map(|(name, change)| format!("Node {name}: {change}")));
+    lines.extend(facts.pools.iter().filter_map(|(name, pool)| shared(name, pool, policy)));
     lines.extend(look.faults.0.iter().map(|(object, why)| format!("{object}: not steered, {why}")));
     Ok(lines)
+}
+
+/// That a steered `NodePool` has the taints of a pool of the policy: its pods may be bought for twice.
+fn shared(name: &str, pool: &NodePool, policy: &Policy) -> Option<String> {
+    let theirs: BTreeSet<(&str, &str, &str)> = pool
+        .spec
+        .template
+        .spec
+        .taints
+        .iter()
+        .map(|taint| (taint.key.as_str(), taint.value.as_str(), taint.effect.as_str()))
+        .collect();
+    let is_same = |of: &&policy::Pool| {
+        let own = of.taints.iter().map(|taint| (taint.key.as_str(), taint.value.as_str(), taint.effect.as_str()));
+        own.collect::<BTreeSet<_>>() == theirs
+    };
+    let of = policy.pools.iter().find(is_same).filter(|_| is_steered(pool))?;
+    Some(format!(
+        "NodePool {name}: its taints are those of pool {}, so a pod that selects neither gets a node from both: give each a taint of \
+         its own",
+        of.name
+    ))
 }
 
 /// Lists all objects of a kind.
@@ -102,4 +125,25 @@ where
     all.items.into_iter().for_each(|object| table.take(Event::InitApply(object)));
     table.take(Event::InitDone);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::companion::tests::policy;
+
+    #[test]
+    fn a_node_pool_with_the_taints_of_a_pool_is_named() {
+        let told = |labels: Value, value: &str| {
+            let taints = json!([{ "key": "nvidia.com/gpu", "value": value, "effect": "NoSchedule" }]);
+            let pool = json!({ "metadata": { "labels": labels }, "spec": { "template": { "spec": { "taints": taints } } } });
+            shared("gpu", &serde_json::from_value(pool).unwrap(), &policy())
+        };
+        let steered = || json!({ "stoker.dev/steered": "true" });
+        assert!(told(steered(), "true").is_some_and(|line| line.contains("NodePool gpu: its taints are those of pool pool")));
+        assert_eq!(told(steered(), "theirs"), None);
+        assert_eq!(told(json!({}), "true"), None);
+    }
 }
