@@ -43,19 +43,23 @@ pub(super) fn plan(
         if makes.is_none() {
             rewrites.remove(&key);
         }
-        let stands = mark.as_ref().ok().and_then(Option::as_ref).filter(|mark| mark.stands(field, pool));
+        let known = mark.as_ref().ok().and_then(Option::as_ref);
+        let stands = known.filter(|mark| mark.stands(field, pool));
         // What there would be without Stoker.
-        let was = stands.map_or_else(|| field.of(pool), |mark| mark.was.as_ref());
+        let was = match stands {
+            Some(mark) => mark.was.clone(),
+            None => field.of(pool).map(|now| without_own(field, now, known)),
+        };
         let value = match (field, makes) {
             (_, None) => Ok(None),
             (Field::Weight, Some(_)) => Ok(first.get(name).map(|why| (json!(FIRST), why.clone()))),
             (Field::ConsolidateAfter, Some(makes)) => consolidate_after(pool, makes.as_ref(), market, inputs),
-            (Field::Budgets, Some(_)) => budgets(pool, was, inputs),
+            (Field::Budgets, Some(_)) => budgets(pool, was.as_ref(), inputs),
         };
         let wanted = value.and_then(|value| {
             let Some((set, why)) = value else { return Ok(None) };
             rewrites.entry(key).or_default().note(stands.is_some(), field, inputs.now)?;
-            Ok(Some(FieldMark { set, was: was.cloned(), why }))
+            Ok(Some(FieldMark { set, was: was.clone(), why }))
         });
         match (wanted, &mark) {
             (Ok(Some(wanted)), _) if stands == Some(&wanted) => {}
@@ -66,6 +70,15 @@ pub(super) fn plan(
         }
     }
     plan
+}
+
+/// A value as its owner has it who has changed the list that Stoker set, and left Stoker's budget in it.
+fn without_own(field: Field, now: &Value, mark: Option<&FieldMark>) -> Value {
+    let own = mark.filter(|_| field == Field::Budgets).and_then(|mark| mark.set.as_array()?.last());
+    match (now, own) {
+        (Value::Array(now), Some(own)) => Value::Array(now.iter().filter(|one| *one != own).cloned().collect()),
+        _ => now.clone(),
+    }
 }
 
 /// The value of a field, and why it is that; `None` where none is wanted.

@@ -66,6 +66,12 @@ fn a_share_of_removals_is_one_more_budget_next_to_the_owners() {
     pool["spec"]["disruption"]["budgets"] = set.set.clone();
     pool["metadata"]["annotations"] = json!({ BUDGETS_MARK: serde_json::to_string(&set).unwrap() });
     assert_eq!(look(&pool), (None, None));
+    // Its owner adds one to the list: that is what goes back later, without Stoker's own.
+    let more = json!({ "nodes": "0", "schedule": "@daily", "duration": "1h" });
+    let mut changed = pool.clone();
+    changed["spec"]["disruption"]["budgets"] = json!([own, ours, more]);
+    let (again, _) = look(&changed);
+    assert_eq!(again.map(|mark| (mark.set, mark.was)), Some((json!([own, more, ours]), Some(json!([own, more])))));
     pool["metadata"]["labels"] = json!({ STEERED_LABEL: "true" });
     assert_eq!(look(&pool), (None, Some(set)));
 }
