@@ -14,9 +14,6 @@ use super::repair::{Change, condemned};
 use super::write::{LEASE, Writer, with_cure};
 use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
 
-/// How often an object is read again that others change meanwhile.
-const TRIES: usize = 5;
-
 /// One object that bore a mark, or a kind that could not be listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cleaned {
@@ -41,7 +38,7 @@ pub async fn unattended_for(client: &Client, now: Timestamp) -> Result<Option<Si
 
 /// Gives everything back that can be; with `dry_run` the API server only tells whether it would take that.
 pub async fn clean(client: &Client, dry_run: bool) -> Vec<Cleaned> {
-    let by = Cleaner { client, writer: Writer::new(client, dry_run), dry_run };
+    let by = Cleaner { client, writer: Writer::new(client, dry_run) };
     let mut cleaned = Vec::new();
     for pool in &listed::<NodePool>(client, &ListParams::default(), &mut cleaned).await {
         cleaned.extend(by.limits(pool).await);
@@ -86,7 +83,6 @@ where
 struct Cleaner<'a> {
     client: &'a Client,
     writer: Writer,
-    dry_run: bool,
 }
 
 impl Cleaner<'_> {
@@ -100,7 +96,8 @@ impl Cleaner<'_> {
         let what = back.map_or_else(|| "the mark alone".to_owned(), |limits| format!("spec.limits {limits}"));
         // By the mark that it bears when it is written: a Stoker may have written another since.
         let fault = self
-            .written(pool, async |pool| match LimitsMark::of(pool)? {
+            .writer
+            .again(pool, async |pool| match LimitsMark::of(pool)? {
                 Some(mark) => self.writer.give_back(pool, &mark).await,
                 None => Ok(Some(pool.clone())),
             })
@@ -114,10 +111,12 @@ impl Cleaner<'_> {
             Ok(mark) => mark?,
             Err(why) => return Some(Cleaned { object, what: field.to_string(), fault: Some(why) }),
         };
-        let stands = mark.stands(field, pool);
-        let what = if stands { format!("{field} {}", in_words(mark.was.as_ref())) } else { "the mark alone".to_owned() };
+        let original = mark.original(field, pool);
+        let stands = original.as_ref() != field.of(pool);
+        let what = if stands { format!("{field} {}", in_words(original.as_ref())) } else { "the mark alone".to_owned() };
         let fault = self
-            .written(pool, async |pool| match FieldMark::of(field, pool)? {
+            .writer
+            .again(pool, async |pool| match FieldMark::of(field, pool)? {
                 Some(mark) => self.writer.give_field_back(pool, field, &mark).await,
                 None => Ok(Some(pool.clone())),
             })
@@ -146,7 +145,8 @@ impl Cleaner<'_> {
     async fn condition(&self, node: &Node) -> Option<Cleaned> {
         let condition = condemned(node)?;
         let fault = self
-            .written(node, async |node| match condemned(node) {
+            .writer
+            .again(node, async |node| match condemned(node) {
                 Some(condition) => self.writer.set_condition(node, &Change::Acquit { condition }, Timestamp::now()).await,
                 None => Ok(Some(node.clone())),
             })
@@ -160,33 +160,7 @@ impl Cleaner<'_> {
             Guard::Ours => "do-not-disrupt",
             Guard::Overruled => "the mark alone",
         };
-        let fault = self.written(node, async |node| self.writer.release(node, Guard::of(node)).await).await;
+        let fault = self.writer.again(node, async |node| self.writer.release(node, Guard::of(node)).await).await;
         Some(Cleaned { object: format!("Node {}", name(&node.meta)), what: what.to_owned(), fault })
-    }
-
-    /// Writes an object as it is now: others change it too. Why it was not written, if so; one that is gone has nothing left to give back.
-    async fn written<K>(&self, listed: &K, write: impl AsyncFn(&K) -> Result<Option<K>, String>) -> Option<String>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
-        K: Resource<Scope = k8s_openapi::ClusterResourceScope>,
-    {
-        let api = Api::<K>::all(self.client.clone());
-        let mut now = listed.clone();
-        for _ in 0..TRIES {
-            match write(&now).await {
-                Ok(Some(_)) => return None,
-                Ok(None) => {}
-                Err(why) => return Some(why),
-            }
-            if self.dry_run {
-                return None;
-            }
-            match api.get_opt(name(listed.meta())).await {
-                Ok(Some(changed)) => now = changed,
-                Ok(None) => return None,
-                Err(error) => return Some(with_cure(K::kind(&()).as_ref(), &error)),
-            }
-        }
-        Some("it changes all the time: run the command again".to_owned())
     }
 }

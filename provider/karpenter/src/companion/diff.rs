@@ -49,6 +49,7 @@ pub async fn diff(
             used: Some(used),
             occupied: Some(occupied),
             floors: None,
+            has_no_overlays: false,
             probed: None,
             now,
         })

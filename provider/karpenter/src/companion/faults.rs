@@ -55,7 +55,8 @@ pub(crate) enum Said {
 impl Known {
     /// What is wrong with single objects. It still is, as far as anybody can tell who cannot look.
     pub(crate) fn of_objects(&self) -> Faults {
-        let of_objects = self.0.iter().filter(|(object, _)| object.starts_with("Node"));
+        let is_one = |object: &str| object.starts_with("Node") || object.starts_with("CapacityBuffer ");
+        let of_objects = self.0.iter().filter(|(object, _)| is_one(object));
         Faults(of_objects.map(|(object, fault)| (object.clone(), fault.why.clone())).collect())
     }
 

@@ -17,7 +17,7 @@ use super::reach::{Made, Makes};
 use crate::objects::NodePool;
 
 /// The greatest weight that a `NodePool` may have.
-const FIRST: u32 = 100;
+pub(super) const FIRST: u32 = 100;
 
 /// Which fields are to be set, and which given back.
 #[derive(Debug, Default)]
@@ -37,48 +37,42 @@ pub(super) fn plan(
 ) -> Plan {
     let mut plan = Plan::default();
     for ((name, pool), field) in inputs.facts.pools.iter().flat_map(|pool| Field::ALL.map(|field| (pool, field))) {
-        let (mark, key) = (FieldMark::of(field, pool), (field, name.clone()));
+        let object = || format!("NodePool {name}");
+        let mark = match FieldMark::of(field, pool) {
+            Ok(mark) => mark,
+            Err(why) => {
+                faults.add(object(), why);
+                continue;
+            }
+        };
+        let key = (field, name.clone());
         let lever = if field == Field::Weight { Lever::Prices } else { Lever::Windows };
-        let makes = made.get(name).filter(|_| inputs.policy.karpenter.has(lever));
-        if makes.is_none() {
+        let Some(makes) = made.get(name).filter(|_| inputs.policy.karpenter.has(lever)) else {
             rewrites.remove(&key);
-        }
-        let known = mark.as_ref().ok().and_then(Option::as_ref);
-        let stands = known.filter(|mark| mark.stands(field, pool));
-        // What there would be without Stoker.
-        let was = match stands {
-            Some(mark) => mark.was.clone(),
-            None => field.of(pool).map(|now| without_own(field, now, known)),
+            plan.given_back.extend(mark.map(|mark| (name.clone(), field, mark)));
+            continue;
         };
-        let value = match (field, makes) {
-            (_, None) => Ok(None),
-            (Field::Weight, Some(_)) => Ok(first.get(name).map(|why| (json!(FIRST), why.clone()))),
-            (Field::ConsolidateAfter, Some(makes)) => consolidate_after(pool, makes.as_ref(), market, inputs),
-            (Field::Budgets, Some(_)) => budgets(pool, was.as_ref(), inputs),
-        };
+        let was = mark.as_ref().map_or_else(|| field.of(pool).cloned(), |mark| mark.original(field, pool));
+        let value = makes.as_ref().map_err(String::clone).and_then(|makes| match field {
+            Field::ConsolidateAfter => consolidate_after(pool, makes, market, inputs),
+            Field::Budgets => budgets(pool, was.as_ref(), inputs),
+            Field::Weight => Ok(first.get(name).filter(|_| was != Some(json!(FIRST))).map(|why| (json!(FIRST), why.clone()))),
+        });
+        let stands = mark.as_ref().filter(|mark| mark.stands(field, pool));
         let wanted = value.and_then(|value| {
             let Some((set, why)) = value else { return Ok(None) };
             rewrites.entry(key).or_default().note(stands.is_some(), field, inputs.now)?;
-            Ok(Some(FieldMark { set, was: was.clone(), why }))
+            Ok(Some(FieldMark { set, was, why }))
         });
-        match (wanted, &mark) {
-            (Ok(Some(wanted)), _) if stands == Some(&wanted) => {}
-            (Ok(Some(wanted)), _) => plan.set.push((name.clone(), field, wanted)),
-            (Ok(None), Ok(mark)) => plan.given_back.extend(mark.clone().map(|mark| (name.clone(), field, mark))),
-            (Err(why), _) => faults.add(format!("NodePool {name}"), format!("its window is not steered: {why}")),
-            (Ok(None), Err(why)) => faults.add(format!("NodePool {name}"), why),
+        match wanted {
+            // Another reason alone is worth no write.
+            Ok(Some(wanted)) if stands.is_some_and(|mark| (&mark.set, &mark.was) == (&wanted.set, &wanted.was)) => {}
+            Ok(Some(wanted)) => plan.set.push((name.clone(), field, wanted)),
+            Ok(None) => plan.given_back.extend(mark.map(|mark| (name.clone(), field, mark))),
+            Err(why) => faults.add(object(), format!("its {field} is not steered: {why}")),
         }
     }
     plan
-}
-
-/// A value as its owner has it who has changed the list that Stoker set, and left Stoker's budget in it.
-fn without_own(field: Field, now: &Value, mark: Option<&FieldMark>) -> Value {
-    let own = mark.filter(|_| field == Field::Budgets).and_then(|mark| mark.set.as_array()?.last());
-    match (now, own) {
-        (Value::Array(now), Some(own)) => Value::Array(now.iter().filter(|one| *one != own).cloned().collect()),
-        _ => now.clone(),
-    }
 }
 
 /// The value of a field, and why it is that; `None` where none is wanted.
@@ -88,19 +82,14 @@ type Wanted = Result<Option<(Value, String)>, String>;
 ///
 /// # Errors
 /// Why that is not known, and the cure.
-fn consolidate_after(
-    pool: &NodePool,
-    makes: Result<&std::sync::Arc<Makes>, &String>,
-    market: &Market,
-    inputs: &Inputs<'_>,
-) -> Wanted {
+fn consolidate_after(pool: &NodePool, makes: &Makes, market: &Market, inputs: &Inputs<'_>) -> Wanted {
     let Some((rules, window)) = window_of(pool, inputs)? else { return Ok(None) };
     // One window holds for all types: that of the most expensive.
     let length = match window.window {
         Window::Fixed => window.scale_down,
         Window::EqualCost => {
-            let dearest = market.dearest(makes.map_err(String::clone)?);
-            window.window_of(dearest.ok_or("no table has a price on demand of what it makes")?, rules.waiting)
+            let price = market.dearest(makes).ok_or("no table has a price on demand of what it makes")?;
+            window.window_of(price, rules.waiting)
         }
     };
     Ok(Some((json!(format!("{}s", length.as_secs())), format!("the window of pool {}", rules.name))))

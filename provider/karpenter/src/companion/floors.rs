@@ -4,33 +4,39 @@
 //! namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use stoker_core::market::sharing::GPU_RESOURCE;
 use stoker_core::policy::rules::karpenter::Lever;
-use stoker_service::controllers::buffers::{ACTIVE, API, BUFFER_LABEL, apart, covers, room};
+use stoker_service::controllers::buffers::{ACTIVE, API, BUFFER_LABEL, apart, room};
 use tokio::time::{Instant, timeout};
 
 use super::Inputs;
 use super::faults::Faults;
 use super::marks::{FIELD_MANAGER, OWNER, REASON};
 use super::prices::LOOKED_AT_WITHIN;
-use super::reach::Made;
+use super::reach::{Made, Makes};
 use super::write::{DEADLINE, Writer, with_cure};
 use crate::objects::{NODE_POOL, NodePool};
 
 /// How often the objects are read: floors change in minutes.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// How long they may be written in one look: the Lease waits meanwhile.
+const MOST_TIME: Duration = Duration::from_secs(5);
+
+const LATE: &str = "no answer in time";
+
 /// The floor of a `NodePool`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Floor {
     /// So many free nodes; `None` while nobody knows, and then what there is stays.
     pub(crate) nodes: Option<u32>,
-    /// A pod that takes one node.
+    /// A pod that takes one node; it counts for nothing while nobody knows how many there are to be.
     pod: Value,
     /// Whose floor it is, in words.
     pub(crate) why: String,
@@ -44,29 +50,38 @@ pub(super) fn wanted(inputs: &Inputs<'_>, made: &Made, faults: &mut Faults) -> B
     }
     for (name, makes) in made {
         let Some(pool) = inputs.facts.pools.get(name) else { continue };
-        let rules = makes.as_ref().map_err(String::clone).and_then(|makes| Ok((makes, inputs.rules_of(pool)?)));
-        let (makes, rules) = match rules {
-            Ok((makes, Some(rules))) if rules.warm_floor.is_some() => (makes, rules),
-            Ok(_) => continue,
+        match floor_of(name, pool, makes, inputs) {
+            Ok(Some(floor)) => drop(floors.insert(name.clone(), floor)),
+            Ok(None) => {}
             Err(why) => {
                 faults.add(format!("NodePool {name}"), format!("its floor is not steered: {why}"));
-                continue;
+                floors.insert(name.clone(), Floor { nodes: None, pod: Value::Null, why });
             }
-        };
-        let sizes: BTreeSet<u32> = makes.types.iter().map(|spec| spec.advertised_gpus()).collect();
-        // The smallest node: a pod that takes more would have no place on it.
-        let Some(gpus) = sizes.first() else { continue };
-        let stands = inputs.floors.iter().flat_map(|floors| floors.iter()).find(|floor| floor.pool == rules.name);
-        floors.insert(
-            name.clone(),
-            Floor {
-                nodes: stands.map(|floor| floor.wanted),
-                pod: pod(name, pool, *gpus, sizes.len() > 1),
-                why: format!("the warm floor of pool {}", rules.name),
-            },
-        );
+        }
     }
     floors
+}
+
+/// The floor of a `NodePool`; `None` where it is to have none.
+///
+/// # Errors
+/// Why that is not known.
+fn floor_of(
+    name: &str,
+    pool: &NodePool,
+    makes: &Result<Arc<Makes>, String>,
+    inputs: &Inputs<'_>,
+) -> Result<Option<Floor>, String> {
+    let Some(rules) = inputs.rules_of(pool)?.filter(|rules| rules.warm_floor.is_some()) else { return Ok(None) };
+    let sizes: BTreeSet<u32> = makes.as_ref().map_err(String::clone)?.types.iter().map(|spec| spec.advertised_gpus()).collect();
+    // The smallest node: a pod that takes more would have no place on it.
+    let Some(gpus) = sizes.first() else { return Ok(None) };
+    let stands = inputs.floors.iter().flat_map(|floors| floors.iter()).find(|floor| floor.pool == rules.name);
+    Ok(Some(Floor {
+        nodes: stands.map(|floor| floor.wanted),
+        pod: pod(name, pool, *gpus, sizes.len() > 1),
+        why: format!("the warm floor of pool {}", rules.name),
+    }))
 }
 
 /// A pod that takes one node of a `NodePool`. `mixed`: its nodes differ in size, and two pods would have room on a larger one.
@@ -82,23 +97,12 @@ fn pod(name: &str, pool: &NodePool, gpus: u32, mixed: bool) -> Value {
     json!({ "metadata": { "labels": { BUFFER_LABEL: name } }, "spec": spec })
 }
 
-/// What the objects of a `NodePool` are called.
+/// What the objects of a `NodePool` are called: no pool of the policy has a dot in its name, so none of its objects is called so.
 pub(super) fn object_name(pool: &str) -> String {
-    format!("{FIELD_MANAGER}-{pool}")
+    format!("stoker-floor.{pool}")
 }
 
-/// The `CapacityBuffers` in Stoker's namespace, and their pod templates.
-pub(super) struct FloorKeeper {
-    buffers: Api<DynamicObject>,
-    templates: Api<DynamicObject>,
-    read_at: Option<Instant>,
-    /// Whether there may be some that nobody wants: of a policy that was changed, or of the process before this one.
-    left_over: bool,
-    /// Since when Karpenter has not looked at one.
-    unseen: BTreeMap<String, Instant>,
-    faults: Faults,
-}
-
+/// The two kinds of objects: buffers, and the pod templates that they name.
 fn kinds() -> [ApiResource; 2] {
     let buffers = GroupVersionKind::gvk(API.0, API.1, "CapacityBuffer");
     let templates = GroupVersionKind::gvk("", "v1", "PodTemplate");
@@ -108,10 +112,24 @@ fn kinds() -> [ApiResource; 2] {
     ]
 }
 
+/// Keeps the `CapacityBuffers` in Stoker's namespace, and their pod templates.
+pub(super) struct FloorKeeper {
+    client: Client,
+    read_at: Option<Instant>,
+    /// Whether there may be some that nobody wants: of a policy that was changed, or of the process before this one.
+    left_over: bool,
+    /// Since when Karpenter has not looked at one.
+    unseen: BTreeMap<String, Instant>,
+    faults: Faults,
+}
+
+/// Objects of one kind, by name.
+type Objects = BTreeMap<String, DynamicObject>;
+
 impl FloorKeeper {
     pub(super) fn new(client: &Client) -> Self {
-        let [buffers, templates] = kinds().map(|kind| Api::default_namespaced_with(client.clone(), &kind));
-        Self { buffers, templates, read_at: None, left_over: true, unseen: BTreeMap::new(), faults: Faults::default() }
+        let (unseen, faults) = (BTreeMap::new(), Faults::default());
+        Self { client: client.clone(), read_at: None, left_over: true, unseen, faults }
     }
 
     /// Makes the objects what they are to be; what is wrong.
@@ -120,104 +138,111 @@ impl FloorKeeper {
         if due && (self.left_over || !wanted.is_empty()) {
             self.read_at = Some(now);
             self.faults = Faults::default();
-            match self.write(wanted, writer, now).await {
-                Ok(()) => self.left_over = !wanted.is_empty(),
+            match self.read().await {
+                Ok(objects) => self.write(wanted, objects, writer, now).await,
                 // Where nobody wants any, neither the kind nor the right to it need be there.
-                Err(_) if wanted.is_empty() => self.left_over = false,
-                Err(why) => self.faults.add("CapacityBuffers", format!("floors are not steered: {why}")),
+                Err(kube::Error::Api(status)) if wanted.is_empty() && [403, 404].contains(&status.code) => {
+                    self.left_over = false;
+                }
+                Err(error) => {
+                    let why = format!("floors are not steered: {}", with_cure("CapacityBuffer", &error));
+                    self.faults.add("CapacityBuffers", why);
+                }
             }
         }
         &self.faults
     }
 
-    async fn write(&mut self, wanted: &BTreeMap<String, Floor>, writer: &Writer, now: Instant) -> Result<(), String> {
-        let (buffers, templates) = (owned(&self.buffers).await?, owned(&self.templates).await?);
+    fn api(&self, kind: &ApiResource) -> Api<DynamicObject> {
+        Api::default_namespaced_with(self.client.clone(), kind)
+    }
+
+    /// Stoker's own buffers and pod templates.
+    async fn read(&self) -> kube::Result<[Objects; 2]> {
+        let [buffers, templates] = kinds().map(|kind| self.api(&kind));
+        let owned = async |api: &Api<DynamicObject>| {
+            let listed = timeout(DEADLINE, api.list(&params())).await.map_err(|_| kube::Error::Service(LATE.into()))??;
+            Ok::<_, kube::Error>(listed.items.into_iter().map(|object| (object.name_any(), object)).collect())
+        };
+        Ok([owned(&buffers).await?, owned(&templates).await?])
+    }
+
+    async fn write(
+        &mut self,
+        wanted: &BTreeMap<String, Floor>,
+        [buffers, templates]: [Objects; 2],
+        writer: &Writer,
+        now: Instant,
+    ) {
         let [of_buffers, of_templates] = kinds();
-        for (pool, floor) in wanted {
-            let Some(nodes) = floor.nodes else { continue };
-            let name = object_name(pool);
-            let metadata = json!({
-                "name": name, "labels": { OWNER: FIELD_MANAGER, NODE_POOL: pool }, "annotations": { REASON: floor.why },
-            });
-            let template = json!({
-                "apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": floor.pod,
-            });
-            let buffer = json!({
-                "apiVersion": format!("{}/{}", API.0, API.1), "kind": "CapacityBuffer", "metadata": metadata,
-                "spec": { "provisioningStrategy": ACTIVE, "podTemplateRef": { "name": name }, "replicas": nodes },
-            });
-            // The pod template first: the buffer names it.
-            put(&self.templates, "PodTemplate", templates.get(&name), &template).await?;
-            put(&self.buffers, "CapacityBuffer", buffers.get(&name), &buffer).await?;
-        }
         self.unseen.retain(|name, _| buffers.contains_key(name));
-        for (name, buffer) in &buffers {
-            let pool = buffer.labels().get(NODE_POOL);
-            if pool.is_none_or(|pool| !wanted.contains_key(pool)) {
-                writer.remove_floor(&of_buffers, buffer).await?;
-            } else if let Some(why) = self.ignored(name, buffer, now) {
+        for (pool, floor) in wanted {
+            // The next look goes on with the others.
+            if now.elapsed() >= MOST_TIME {
+                self.read_at = None;
+                return;
+            }
+            let (name, Some(nodes)) = (object_name(pool), floor.nodes) else { continue };
+            let [template, buffer] = objects(pool, floor, nodes);
+            // The pod template first: the buffer names it.
+            for (kind, there, object) in
+                [(&of_templates, templates.get(&name), template), (&of_buffers, buffers.get(&name), buffer)]
+            {
+                if let Err(why) = writer.put_floor(kind, there, &object).await {
+                    self.faults.add(format!("{} {name}", kind.kind), why);
+                    break;
+                }
+            }
+            if let Some(why) = buffers.get(&name).and_then(|buffer| self.ignored(&name, buffer, now)) {
                 self.faults.add(format!("CapacityBuffer {name}"), why);
             }
         }
-        let is_used = |object: &DynamicObject| object.labels().get(NODE_POOL).is_some_and(|pool| wanted.contains_key(pool));
-        for template in templates.values().filter(|template| !is_used(template)) {
-            writer.remove_floor(&of_templates, template).await?;
+        let is_left = |object: &&DynamicObject| object.labels().get(NODE_POOL).is_none_or(|pool| !wanted.contains_key(pool));
+        let mut all_gone = true;
+        for (kind, object) in [(&of_buffers, &buffers), (&of_templates, &templates)]
+            .into_iter()
+            .flat_map(|(kind, objects)| objects.values().filter(is_left).map(move |object| (kind, object)))
+        {
+            if let Err(why) = writer.remove_floor(kind, object).await {
+                self.faults.add(format!("{} {}", kind.kind, object.name_any()), why);
+                all_gone = false;
+            }
         }
-        Ok(())
+        self.left_over = !wanted.is_empty() || !all_gone;
     }
 
     /// Why Karpenter keeps no room for a buffer; `None` where it does, or has not had its time.
     fn ignored(&mut self, name: &str, buffer: &DynamicObject, now: Instant) -> Option<String> {
         let conditions = buffer.data.pointer("/status/conditions").and_then(Value::as_array);
-        let ready = conditions.into_iter().flatten().find(|one| one["type"] == "ReadyForProvisioning");
-        match ready {
-            Some(ready) if ready["status"] == "False" => {
-                self.unseen.remove(name);
-                Some(format!("Karpenter does not take it: {}", ready["message"].as_str().unwrap_or_default()))
-            }
-            Some(_) => {
-                self.unseen.remove(name);
-                None
-            }
-            None => {
-                let since = *self.unseen.entry(name.to_owned()).or_insert(now);
-                (now.duration_since(since) >= LOOKED_AT_WITHIN).then(|| {
-                    "Karpenter has not looked at it, so it keeps no floor: start it with the feature gate CapacityBuffer=true, or \
-                     give the work to a pool with a supplier of kind karpenter, whose floor is kept by NodeClaims of its own"
-                        .to_owned()
-                })
-            }
-        }
+        let Some(ready) = conditions.into_iter().flatten().find(|one| one["type"] == "ReadyForProvisioning") else {
+            let since = *self.unseen.entry(name.to_owned()).or_insert(now);
+            return (now.duration_since(since) >= LOOKED_AT_WITHIN).then(|| {
+                "Karpenter has not looked at it, so it keeps no floor: start it with the feature gate CapacityBuffer=true, or \
+                 give the work to a pool with a supplier of kind karpenter, whose floor is kept by NodeClaims of its own"
+                    .to_owned()
+            });
+        };
+        self.unseen.remove(name);
+        let message = ready["message"].as_str().unwrap_or_default();
+        (ready["status"] == "False").then(|| format!("Karpenter does not take it: {message}"))
     }
 }
 
-/// Stoker's own objects of a kind, by name.
-async fn owned(api: &Api<DynamicObject>) -> Result<BTreeMap<String, DynamicObject>, String> {
-    let listed = asked("CapacityBuffer", api.list(&params())).await?;
-    Ok(listed.items.into_iter().map(|object| (object.name_any(), object)).collect())
+/// The pod template and the buffer of a `NodePool`.
+fn objects(pool: &str, floor: &Floor, nodes: u32) -> [Value; 2] {
+    let name = object_name(pool);
+    let metadata =
+        json!({ "name": name, "labels": { OWNER: FIELD_MANAGER, NODE_POOL: pool }, "annotations": { REASON: floor.why } });
+    let spec = json!({ "provisioningStrategy": ACTIVE, "podTemplateRef": { "name": name }, "replicas": nodes });
+    let version = format!("{}/{}", API.0, API.1);
+    [
+        json!({ "apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": floor.pod }),
+        json!({ "apiVersion": version, "kind": "CapacityBuffer", "metadata": metadata, "spec": spec }),
+    ]
 }
 
 fn params() -> ListParams {
     ListParams::default().labels(&format!("{OWNER}={FIELD_MANAGER}"))
-}
-
-/// Writes an object unless it says all that it is to say already.
-async fn put(api: &Api<DynamicObject>, kind: &str, there: Option<&DynamicObject>, wanted: &Value) -> Result<(), String> {
-    if there.is_some_and(|there| serde_json::to_value(there).is_ok_and(|there| covers(&there, wanted))) {
-        return Ok(());
-    }
-    let name = wanted.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    asked(kind, api.patch(name, &params, &Patch::Apply(wanted))).await?;
-    tracing::info!(kind, name, "set a floor");
-    Ok(())
-}
-
-async fn asked<T>(kind: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-    match timeout(DEADLINE, request).await {
-        Ok(answer) => answer.map_err(|error| with_cure(kind, &error)),
-        Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
-    }
 }
 
 /// Every object of a floor, in all namespaces that may be read; none where the cluster does not know the kind.

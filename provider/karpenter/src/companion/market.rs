@@ -41,15 +41,22 @@ impl Market {
         makes.regions.iter().filter_map(move |region| self.0.get(&key(region)))
     }
 
-    /// The markets of a type in which nodes may be made, but for reserved capacity: the tables do not have it.
-    pub(super) fn markets<'a>(&'a self, makes: &'a Makes, spec: &'a InstanceSpec) -> impl Iterator<Item = offer::Market> {
-        let may = |of: CapacityType| makes.capacity_types.contains(&of);
-        self.sold(makes, spec).flat_map(move |sold| {
-            let on_demand = sold.on_demand.iter().map(|(place, _)| (place, CapacityType::OnDemand));
-            let spot = sold.spot.iter().map(|place| (place, CapacityType::Spot));
-            let made = on_demand.chain(spot).filter(move |(_, of)| may(*of));
-            made.map(|(place, capacity_type)| offer::Market { place: place.clone(), capacity_type })
-        })
+    /// The markets of a type in which nodes may be made; `None` where the tables do not have all of them, as they have no reserved capacity.
+    pub(super) fn markets(&self, makes: &Makes, spec: &InstanceSpec) -> Option<Vec<offer::Market>> {
+        let mut markets = Vec::new();
+        for region in &makes.regions {
+            let sold = self.0.get(&(makes.cloud.clone(), region.clone(), spec.instance_type.clone()))?;
+            for capacity_type in &makes.capacity_types {
+                let places: Vec<&Place> = match capacity_type {
+                    CapacityType::OnDemand => sold.on_demand.iter().map(|(place, _)| place).collect(),
+                    CapacityType::Spot => sold.spot.iter().collect(),
+                    CapacityType::Reserved => return None,
+                };
+                let of = |place: &Place| offer::Market { place: place.clone(), capacity_type: *capacity_type };
+                markets.extend(places.into_iter().map(of));
+            }
+        }
+        Some(markets).filter(|markets| !markets.is_empty())
     }
 
     /// The highest price on demand of what a `NodePool` may make; `None` where none is known.

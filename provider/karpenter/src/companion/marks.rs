@@ -174,6 +174,21 @@ impl FieldMark {
     pub(crate) fn stands(&self, field: Field, pool: &NodePool) -> bool {
         field.of(pool) == Some(&self.set)
     }
+
+    /// What there would be without Stoker: what was there before, or what somebody else has written since, without what Stoker added to it.
+    pub(crate) fn original(&self, field: Field, pool: &NodePool) -> Option<Value> {
+        if self.stands(field, pool) {
+            return self.was.clone();
+        }
+        let mut now = field.of(pool)?.clone();
+        if let (Field::Budgets, Value::Array(list), Some(own)) =
+            (field, &mut now, self.set.as_array().and_then(|set| set.last()))
+            && let Some(at) = list.iter().position(|one| one == own)
+        {
+            list.remove(at);
+        }
+        Some(now)
+    }
 }
 
 /// A value of a field, for people.

@@ -46,7 +46,7 @@ use stoker_core::facts::foreign::Promises;
 use stoker_core::facts::supply::RefusalKind;
 use stoker_core::limits::commitment::Committed;
 use stoker_core::limits::usage::Usage;
-use stoker_core::market::offer::{self, Place};
+use stoker_core::market::offer::{self, InstanceSpec, Place};
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL, STEERED_LABEL};
 use stoker_core::policy::rules::warm_floor::FloorStands;
@@ -113,6 +113,8 @@ struct Inputs<'a> {
     occupied: Option<&'a BTreeSet<NodeName>>,
     /// How floors of the policy's pools stand; `None` where that is not known.
     floors: Option<&'a [FloorStands]>,
+    /// Whether the cluster has no `NodeOverlays`.
+    has_no_overlays: bool,
     /// What probes have seen of Nodes; `None` where that is not known.
     probed: Option<Probed<'a>>,
     now: Instant,
@@ -180,10 +182,10 @@ impl Used {
         if let Some(spent) = self.spent.iter().find(|of| is_own(of)) {
             return Some(format!("nothing is left of the budget of {spent}"));
         }
-        let mut markets = makes.types.iter().flat_map(|spec| market.markets(makes, spec)).peekable();
-        let any = markets.peek().is_some();
-        (any && markets.all(|market| self.sold_out.contains(&market)))
-            .then(|| "all that it may make is out of stock".to_owned())
+        let is_sold_out = |spec: &Arc<InstanceSpec>| {
+            market.markets(makes, spec).is_some_and(|markets| markets.iter().all(|market| self.sold_out.contains(market)))
+        };
+        makes.types.iter().all(is_sold_out).then(|| "all that it may make is out of stock".to_owned())
     }
 }
 
@@ -263,7 +265,17 @@ impl State {
         for (name, pool) in inputs.facts.pools {
             let of = made.get(name).zip(used.get(name.as_str()));
             match self.pool((name, pool), of, &launched, inputs) {
-                Ok(Some(read)) => pools.push(read),
+                Ok(Some(mut read)) => {
+                    let rules = inputs.rules_of(pool).unwrap_or_else(|why| {
+                        look.faults.add(format!("NodePool {name}"), why);
+                        None
+                    });
+                    let market = self.market.get_or_init(|| Market::of(inputs.book));
+                    if let (Some(used), Some(Ok(makes))) = (inputs.used, made.get(name)) {
+                        read.closed = used.closes(rules, makes, market);
+                    }
+                    pools.push(read);
+                }
                 Ok(None) => {}
                 Err(why) => look.faults.add(format!("NodePool {name}"), why),
             }
@@ -329,9 +341,7 @@ impl State {
             *uncounted.entry(resource(QuotaUnit::Gpus)).or_default() += more * u64::from(spec.advertised_gpus());
         }
         let (used, lately) = (has.used.clone(), Units::new());
-        let market = self.market.get_or_init(|| Market::of(inputs.book));
-        let closed = inputs.used.and_then(|used| used.closes(inputs.rules_of(pool).ok().flatten(), makes, market));
-        let mut read = Pool { name: name.to_owned(), reach, used, uncounted, stands, was, lately, closed };
+        let mut read = Pool { name: name.to_owned(), reach, used, uncounted, stands, was, lately, closed: None };
         let lately = self.lately.entry(name.to_owned()).or_default();
         lately.retain(|(at, _)| inputs.now.duration_since(*at) <= KEPT_FOR);
         for unit in [QuotaUnit::Vcpus, QuotaUnit::Gpus] {

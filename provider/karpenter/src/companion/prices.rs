@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use stoker_core::base::ids::InstanceType;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::facts::foreign::ForeignKind;
@@ -22,6 +23,7 @@ use stoker_service::kube::Expression;
 use tokio::time::Instant;
 
 use super::faults::Faults;
+use super::fields::FIRST;
 use super::market::Market;
 use super::marks::{FIELD_MANAGER, Field, FieldMark, OWNER, is_ours};
 use super::reach::{Made, Makes};
@@ -54,8 +56,10 @@ const DEADBAND: i64 = 20;
 pub(crate) struct Prices {
     /// Since when Karpenter has not looked at one.
     unseen: BTreeMap<String, Instant>,
-    /// When one was taken back, or the weight of a `NodePool`.
+    /// When one was taken back.
     withdrawn: BTreeMap<String, Instant>,
+    /// When a `NodePool` was put first no more.
+    stepped_back: BTreeMap<String, Instant>,
 }
 
 /// An overlay that is to be there.
@@ -103,12 +107,20 @@ impl Prices {
         market: &Market,
         look: &mut Look,
     ) -> BTreeMap<String, String> {
-        self.withdrawn.retain(|_, at| inputs.now.duration_since(*at) < DWELL);
+        for taken_back in [&mut self.withdrawn, &mut self.stepped_back] {
+            taken_back.retain(|_, at| inputs.now.duration_since(*at) < DWELL);
+        }
         let has_prices = inputs.policy.karpenter.has(Lever::Prices);
         let (obey, ignore) = if has_prices { priced(made, &mut look.faults) } else { <(Vec<_>, Vec<_>)>::default() };
         self.overlays(inputs, (&obey, market), look);
-        let ignored = if self.is_ignored(inputs.now) { [obey, ignore].concat() } else { ignore };
-        self.first(inputs, (&ignored, market))
+        let mut ignored = ignore;
+        match self.is_ignored(inputs) {
+            Some(true) => ignored.extend(obey),
+            Some(false) => {}
+            // Until that is known, what stands does.
+            None => ignored.extend(obey.into_iter().filter(|(name, _)| inputs.facts.pools.get(*name).is_some_and(comes_first))),
+        }
+        self.first(inputs, (&ignored, market), &mut look.faults)
     }
 
     /// Which overlays are to be set, and which taken away.
@@ -168,34 +180,64 @@ impl Prices {
         Some(wanted)
     }
 
-    /// Whether Karpenter looks at no overlays.
-    fn is_ignored(&self, now: Instant) -> bool {
-        self.unseen.values().any(|since| now.duration_since(*since) >= LOOKED_AT_WITHIN)
+    /// Whether Karpenter looks at no overlays; `None` while it has had no time to look at one.
+    fn is_ignored(&self, inputs: &Inputs<'_>) -> Option<bool> {
+        let Some(overlays) = inputs.facts.overlays else { return Some(inputs.has_no_overlays) };
+        let is_seen = |overlay: &NodeOverlay| is_ours(&overlay.meta) && ready(overlay).is_some();
+        if overlays.values().any(is_seen) {
+            return Some(false);
+        }
+        let is_late = |since: &Instant| inputs.now.duration_since(*since) >= LOOKED_AT_WITHIN;
+        self.unseen.values().any(is_late).then_some(true)
     }
 
     /// The `NodePools` all of whose nodes a commitment covers, and which: they are to come first while it has room. Taken back, that stays
     /// away for a while, as a price does.
-    fn first(&mut self, inputs: &Inputs<'_>, (ignored, market): (&[(&str, &Makes)], &Market)) -> BTreeMap<String, String> {
+    fn first(
+        &mut self,
+        inputs: &Inputs<'_>,
+        (ignored, market): (&[(&str, &Makes)], &Market),
+        faults: &mut Faults,
+    ) -> BTreeMap<String, String> {
         let mut first = BTreeMap::new();
-        let Some(used) = inputs.used.filter(|_| !ignored.is_empty()) else { return first };
+        let stands = |name: &str| inputs.facts.pools.get(name).is_some_and(comes_first);
+        let Some(used) = inputs.used else {
+            // What is not known keeps what stands.
+            let standing = ignored.iter().filter(|(name, _)| stands(name));
+            return standing.map(|(name, _)| ((*name).to_owned(), String::new())).collect();
+        };
         let coming = inputs.facts.on_their_way(&ignored.iter().map(|(name, _)| *name).collect());
         for (name, makes) in ignored {
-            let is_first = inputs.facts.pools.get(*name).is_some_and(comes_first);
+            let is_first = stands(name);
             let covered = makes.types.iter().map(|spec| cover_of(used, inputs, &coming, market, (makes, spec), is_first));
             let by: Option<BTreeSet<String>> = covered.map(|covered| covered.map(|(_, by)| by)).collect();
             let on_demand = makes.capacity_types == [CapacityType::OnDemand];
             let Some(by) = by.filter(|by| on_demand && !by.is_empty()) else {
                 if is_first {
-                    self.withdrawn.insert((*name).to_owned(), inputs.now);
+                    self.stepped_back.insert((*name).to_owned(), inputs.now);
                 }
                 continue;
             };
-            if is_first || !self.withdrawn.contains_key(*name) {
+            if is_first || !self.stepped_back.contains_key(*name) {
                 let by: Vec<String> = by.into_iter().collect();
                 first.insert((*name).to_owned(), format!("covered by commitment {}", by.join(" and ")));
             }
         }
+        let is_rival = |(name, pool): &(&String, &NodePool)| !first.contains_key(*name) && weight(pool) >= u64::from(FIRST);
+        if let Some((rival, _)) = inputs.facts.pools.iter().find(is_rival) {
+            for name in first.keys() {
+                let why = format!(
+                    "NodePool {rival} has weight {FIRST} too, so what a commitment covers need not come first: lower it"
+                );
+                faults.add(format!("NodePool {name}"), why);
+            }
+        }
         first
+    }
+
+    /// Takes note that the weight of a `NodePool` was given back.
+    pub(super) fn stepped_back(&mut self, pool: &str, now: Instant) {
+        self.stepped_back.insert(pool.to_owned(), now);
     }
 
     /// Tells of overlays that Karpenter does not obey.
@@ -217,6 +259,11 @@ impl Prices {
             look.faults.add(format!("NodeOverlay {name}"), why);
         }
     }
+}
+
+/// The weight of a `NodePool`; none is 0.
+fn weight(pool: &NodePool) -> u64 {
+    pool.spec.weight.as_ref().and_then(Value::as_u64).unwrap_or(0)
 }
 
 /// Whether a `NodePool` comes first by Stoker's word.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::marks::Guard;
 
 /// How long a Node has to be free before Karpenter may empty it again: the next pod of a job is often there within a minute.
-const FREE_FOR: Duration = Duration::from_mins(2);
+pub(super) const FREE_FOR: Duration = Duration::from_mins(2);
 
 /// What is done to a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::ids::NodeName;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::decide::hardware_fault;
+use stoker_core::facts::activity::GpuActivity;
 use stoker_core::facts::reading::seen::Hearing;
-use stoker_core::policy::rules::health::{HealthRules, UnhealthyAction};
+use stoker_core::policy::rules::health::{HealthRules, REPLACED_WITHIN, UnhealthyAction, at_once};
 use stoker_core::policy::rules::karpenter::Lever;
 use stoker_core::state::probe_history::{CLEAN_FOR, FAULT_LASTS};
 use stoker_service::feeds::probes::SeenNodes;
@@ -19,6 +20,7 @@ use stoker_service::feeds::probes::SeenNodes;
 use super::Inputs;
 use super::faults::Faults;
 use super::marks::is_steered;
+use super::protect;
 use super::reach::Made;
 use crate::objects::{NODE_POOL, Node, NodeCondition, label};
 
@@ -28,6 +30,9 @@ pub(crate) const REASON: &str = "StokerGpuUnhealthy";
 /// The conditions by which Karpenter's providers repair a node for its GPUs, by cloud.
 pub(crate) const CONDITIONS: [(&str, &str); 2] =
     [("aws", "AcceleratedHardwareReady"), ("azure", "kubernetes.azure.com/NodeHealthy")];
+
+/// How long nothing has to run on a Node until it counts as free.
+const FREE_FOR: SignedDuration = SignedDuration::from_secs(protect::FREE_FOR.as_secs().cast_signed());
 
 /// What probes have seen, and when that is looked at.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +61,11 @@ impl fmt::Display for Change {
 
 /// How the GPUs of Nodes were lately.
 #[derive(Debug, Default)]
-pub(crate) struct Repair(BTreeMap<String, Health>);
+pub(crate) struct Repair {
+    nodes: BTreeMap<String, Health>,
+    /// The Nodes that were condemned within [`REPLACED_WITHIN`], with their `NodePools`, also where they are gone since.
+    condemned: BTreeMap<String, (String, Timestamp)>,
+}
 
 /// How those of one Node were.
 #[derive(Debug, Default)]
@@ -67,11 +76,13 @@ struct Health {
     unfit: Option<Timestamp>,
     /// Since when nothing is wrong with it any more.
     clean: Option<Timestamp>,
+    /// Since when nothing runs on it.
+    free: Option<Timestamp>,
 }
 
 impl Health {
     /// Whether a fault counts, and since when: at once where one look is enough, and for a while after it is gone.
-    fn unhealthy(&mut self, certain: Option<bool>, heard: bool, now: Timestamp) -> Option<Timestamp> {
+    fn unfit(&mut self, certain: Option<bool>, heard: bool, now: Timestamp) -> Option<Timestamp> {
         let is_over = |since: Timestamp, length: SignedDuration| now.duration_since(since) >= length;
         if let Some(certain) = certain {
             self.clean = None;
@@ -113,71 +124,158 @@ fn steered<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a str, &'a Node, 
     })
 }
 
+/// A Node that may be condemned now.
+struct Due<'a> {
+    name: &'a str,
+    condition: &'static str,
+    why: String,
+}
+
+/// A `NodePool` whose Nodes are repaired.
+#[derive(Default)]
+struct Ward<'a> {
+    nodes: u32,
+    unfit: u32,
+    due: Vec<Due<'a>>,
+    /// Most that may be condemned within [`REPLACED_WITHIN`].
+    most: u32,
+}
+
 impl Repair {
-    /// Which conditions are to be set, and which taken back.
+    /// Which conditions are to be set, and which taken back; these come first.
     pub(super) fn plan(&mut self, inputs: &Inputs<'_>, made: &Made, faults: &mut Faults) -> Vec<(String, Change)> {
-        let mut changes = Vec::new();
-        let repairs = inputs.policy.karpenter.has(Lever::Repair);
         let mut there = HashSet::new();
-        let steered: Vec<_> = if repairs { steered(inputs).collect() } else { Vec::new() };
-        for (name, node, pool) in steered {
-            let Some(Probed { seen, now }) = inputs.probed else { return changes };
-            // A NodePool that cannot be read is named by the other levers.
-            let Some(Ok(makes)) = made.get(pool) else { continue };
-            let cloud = makes.cloud.as_str();
-            let Some(condition) = CONDITIONS.iter().find(|(of, _)| *of == cloud).map(|(_, condition)| *condition) else {
-                let why = "its nodes are not repaired: Karpenter repairs none for its GPUs there, as on AWS and Azure";
-                faults.add(format!("NodePool {pool}"), why);
-                continue;
-            };
+        let mut changes = Vec::new();
+        let mut wards = BTreeMap::<&str, Ward<'_>>::new();
+        let repairs = inputs.policy.karpenter.has(Lever::Repair);
+        let all: Vec<_> = if repairs { steered(inputs).collect() } else { Vec::new() };
+        for (name, node, pool) in all {
             there.insert(name);
-            let (Ok(node_name), stands) = (NodeName::new(name), node.status.condition(condition)) else { continue };
-            let rules = inputs.facts.pools.get(pool).map_or(Ok(None), |pool| inputs.rules_of(pool));
-            let rules = match rules {
-                Ok(rules) => rules.map_or_else(HealthRules::default, |pool| pool.unhealthy),
+            let Some(probed) = inputs.probed else { continue };
+            let (care, condition) = match care_of(inputs, made, pool) {
+                Ok(Some(care)) => care,
+                // What is not known keeps what stands.
+                Ok(None) => continue,
                 Err(why) => {
                     faults.add(format!("NodePool {pool}"), format!("its nodes are not repaired: {why}"));
                     continue;
                 }
             };
-            let busy = inputs.occupied.is_none_or(|occupied| occupied.contains(&node_name));
-            let seen = seen.get(&node_name);
-            let fault = seen.and_then(|seen| hardware_fault(seen, !busy, node.status.ready_since(), now));
-            let heard = seen.is_some_and(|seen| matches!(seen.hearing, Hearing::Heard { .. }));
-            let is_ours = stands.is_some_and(is_ours);
-            let health = self.0.entry(name.to_owned()).or_default();
-            if is_ours {
-                // It was so before a restart, too.
-                health.unfit.get_or_insert(now);
-            }
-            let since = health.unhealthy(fault.as_ref().map(|fault| fault.certain), heard, now);
-            let is_due = since.is_some_and(|since| now.duration_since(since) >= rules.after) || is_ours && since.is_some();
-            let may = match rules.action {
+            let ward = wards.entry(pool).or_default();
+            (ward.nodes, ward.most) = (ward.nodes + 1, care.max_replacements);
+            let found = self.judge((name, node, pool), condition, inputs, probed);
+            let Some(Unfit { since, free, why }) = found else {
+                if own(node, condition).is_some() {
+                    changes.push((name.to_owned(), Change::Acquit { condition }));
+                }
+                continue;
+            };
+            ward.unfit += 1;
+            let is_due = probed.now.duration_since(since) >= care.after;
+            let may = match care.action {
                 UnhealthyAction::Cordon => false,
-                UnhealthyAction::Wait => !busy,
+                UnhealthyAction::Wait => free,
                 UnhealthyAction::Drain => true,
             };
-            match (stands, is_due && may) {
-                (Some(stands), true) if !is_ours && stands.status != "False" => {
-                    let why = fault.map_or_else(String::new, |fault| format!(": {}", fault.why));
+            match node.status.condition(condition) {
+                Some(stands) if is_ours(stands) && !may => changes.push((name.to_owned(), Change::Acquit { condition })),
+                None if is_due && may => ward.due.push(Due { name, condition, why }),
+                None if is_due => {
+                    let why = format!("its GPUs are unhealthy ({why}), and it is not repaired while pods use it: cordon it");
+                    faults.add(format!("Node {name}"), why);
+                }
+                Some(stands) if is_due && !is_ours(stands) && stands.status != "False" => {
                     let why = format!(
-                        "its GPUs are unhealthy{why}; somebody else keeps its condition {condition}, so replace it by hand"
+                        "its GPUs are unhealthy ({why}), and somebody else keeps its condition {condition}: replace it by hand"
                     );
                     faults.add(format!("Node {name}"), why);
                 }
-                (None, true) => {
-                    let why = fault.map_or_else(|| "its GPUs are unhealthy".to_owned(), |fault| fault.why.to_string());
-                    changes.push((name.to_owned(), Change::Condemn { condition, why }));
-                }
-                (Some(_), false) if is_ours => changes.push((name.to_owned(), Change::Acquit { condition })),
                 _ => {}
             }
         }
-        self.0.retain(|name, _| there.contains(name.as_str()));
+        self.nodes.retain(|name, _| there.contains(name.as_str()));
+        if let Some(Probed { now, .. }) = inputs.probed {
+            self.condemned.retain(|_, (_, at)| now.duration_since(*at) < REPLACED_WITHIN);
+        }
         let left = inputs.facts.nodes.iter().filter(|(name, _)| !there.contains(name.as_str()));
         changes.extend(left.filter_map(|(name, node)| Some((name.clone(), Change::Acquit { condition: condemned(node)? }))));
+        for (pool, ward) in wards {
+            changes.extend(self.condemn(pool, ward, faults));
+        }
         changes
     }
+
+    /// What is wrong with a Node, if anything is.
+    fn judge(
+        &mut self,
+        (name, node, pool): (&str, &Node, &str),
+        condition: &'static str,
+        inputs: &Inputs<'_>,
+        Probed { seen, now }: Probed<'_>,
+    ) -> Option<Unfit> {
+        let health = self.nodes.entry(name.to_owned()).or_default();
+        let node_name = NodeName::new(name).ok()?;
+        let seen = seen.get(&node_name);
+        let has_pods = inputs.occupied.is_none_or(|occupied| occupied.contains(&node_name));
+        let busy = has_pods || matches!(GpuActivity::of(seen.map(AsRef::as_ref)), GpuActivity::Active(_));
+        health.free = if busy { None } else { Some(health.free.unwrap_or(now)) };
+        if let Some(stands) = own(node, condition) {
+            // It was so before a restart, too.
+            let at = stands.last_transition_time.as_ref().map_or(now, |time| time.0.min(now));
+            health.unfit.get_or_insert(at);
+            self.condemned.insert(name.to_owned(), (pool.to_owned(), at));
+        }
+        let fault = seen.and_then(|seen| hardware_fault(seen, !busy, node.status.ready_since(), now));
+        let heard = seen.is_some_and(|seen| matches!(seen.hearing, Hearing::Heard { .. }));
+        let since = health.unfit(fault.as_ref().map(|fault| fault.certain), heard, now)?;
+        // The next pod of a job is often there within a minute.
+        let is_over = |free: Timestamp| now.duration_since(free) >= FREE_FOR;
+        let free = !busy && (own(node, condition).is_some() || health.free.is_some_and(is_over));
+        let why = fault.map_or_else(|| "they were a moment ago".to_owned(), |fault| fault.why.to_string());
+        Some(Unfit { since, free, why })
+    }
+
+    /// Those of a `NodePool` that are condemned now: a bad driver or a faulty probe makes many unhealthy at once, and must not cost the fleet.
+    fn condemn(&mut self, pool: &str, ward: Ward<'_>, faults: &mut Faults) -> Vec<(String, Change)> {
+        let Ward { nodes, unfit, due, most } = ward;
+        if due.is_empty() {
+            return Vec::new();
+        }
+        let lately = self.condemned.values().filter(|(of, _)| of == pool).count();
+        let left = if unfit > at_once(nodes) { 0 } else { (most as usize).saturating_sub(lately) };
+        if due.len() > left {
+            let why = format!("{unfit} of its {nodes} nodes are unhealthy, {lately} were given up lately: the others wait");
+            faults.add(format!("NodePool {pool}"), why);
+        }
+        let now = due.into_iter().take(left);
+        now.map(|due| (due.name.to_owned(), Change::Condemn { condition: due.condition, why: due.why })).collect()
+    }
+}
+
+/// A Node with unfit GPUs.
+struct Unfit {
+    since: Timestamp,
+    /// Whether nothing has run on it for a while.
+    free: bool,
+    why: String,
+}
+
+/// The rules by which the Nodes of a `NodePool` are repaired, and the condition by which its provider does that; `None` while what it makes is
+/// not known, which other levers tell.
+///
+/// # Errors
+/// Why they are not repaired.
+fn care_of(inputs: &Inputs<'_>, made: &Made, pool: &str) -> Result<Option<(HealthRules, &'static str)>, String> {
+    let (Some(Ok(makes)), Some(pool)) = (made.get(pool), inputs.facts.pools.get(pool)) else { return Ok(None) };
+    let condition = CONDITIONS.iter().find(|(cloud, _)| *cloud == makes.cloud.as_str()).map(|(_, condition)| *condition);
+    let condition = condition.ok_or("Karpenter replaces none for its GPUs there, as on AWS and Azure")?;
+    let rules = inputs.rules_of(pool)?.map_or_else(HealthRules::default, |pool| pool.unhealthy);
+    Ok(Some((rules, condition)))
+}
+
+/// A condition of a Node, where it is Stoker's.
+fn own<'a>(node: &'a Node, condition: &str) -> Option<&'a NodeCondition> {
+    node.status.condition(condition).filter(|condition| is_ours(condition))
 }
 
 /// Whether a condition is Stoker's.

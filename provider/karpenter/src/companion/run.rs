@@ -20,7 +20,7 @@ use super::faults::{Faults, Known, Said};
 use super::floors::FloorKeeper;
 use super::marks::{FIELD_MANAGER, Field, FieldMark};
 use super::protect::Change;
-use super::repair::Probed;
+use super::repair::{self, Probed};
 use super::tables::Tables;
 use super::write::{PoolChange, Writer};
 use super::{Companion, Inputs, Look, State, Used, prices};
@@ -29,7 +29,7 @@ use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, name};
 /// How often it is looked what is to be written.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Limits are written in one go, and not sooner again: each write has Karpenter look at all of its nodes anew.
+/// `NodePools` are written in one go, and not sooner again: each write has Karpenter look at all of its nodes anew.
 const BURST_EVERY: Duration = Duration::from_secs(30);
 
 /// How often the Lease is renewed.
@@ -74,7 +74,8 @@ impl Companion {
                 Some(event) = nodes.next() => running.tables.nodes.take(event),
                 Some(event) = overlays.next() => running.tables.overlays.take(event),
                 _ = tick.tick() => {
-                    let mut faults = running.turn(&self, &health).await;
+                    let has_no_overlays = of_overlays.broken().is_some();
+                    let mut faults = running.turn(&self, &health, has_no_overlays).await;
                     // Not every Karpenter has them.
                     let prices = (self.view)().catalogue.policy.karpenter.has(Lever::Prices);
                     if let Some(broken) = of_overlays.broken().filter(|_| prices) {
@@ -95,7 +96,7 @@ struct Running {
     state: State,
     writer: Writer,
     holder: String,
-    /// When limits were last written.
+    /// When `NodePools` were last written.
     burst: Option<Instant>,
     /// The `NodePools` of which that burst has left something to write.
     unfinished: BTreeSet<String>,
@@ -106,7 +107,7 @@ struct Running {
     blind: Option<Instant>,
     /// Why prices could not be written, until they are written again.
     unpriced: Faults,
-    /// Why limits could not be written, until they are written again.
+    /// Why `NodePools` could not be written, until they are written again.
     refused: Faults,
     /// What was wrong at the last look.
     known: Known,
@@ -134,7 +135,7 @@ impl Running {
     }
 
     /// Looks, tells the decisions, and writes; what is wrong.
-    async fn turn(&mut self, companion: &Companion, health: &[Arc<WatchHealth>]) -> Faults {
+    async fn turn(&mut self, companion: &Companion, health: &[Arc<WatchHealth>], has_no_overlays: bool) -> Faults {
         let view = (companion.view)();
         let (policy, now) = (&view.catalogue.policy, Instant::now());
         let mut faults = Faults::default();
@@ -162,8 +163,7 @@ impl Running {
             let covered: Vec<String> = self.tables.facts().into_iter().flat_map(prices::covered).map(str::to_owned).collect();
             self.remove(&covered).await;
             faults.add_all(&self.unpriced);
-            self.put_none_first().await;
-            faults.add_all(&self.refused);
+            self.in_the_dark(&mut faults).await;
         }
         let Some(facts) = self.tables.facts().filter(|_| all_stand) else {
             faults.add_all(&self.known.of_objects());
@@ -179,7 +179,7 @@ impl Running {
         let seen = companion.readings.seen().borrow().clone();
         let probed = Some(Probed { seen: &seen, now: companion.readings.times().now });
         let floors = view.ready.is_ok().then_some(view.accounts.floors.as_slice());
-        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, floors, probed, now });
+        let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, floors, has_no_overlays, probed, now });
         faults.add_all(&look.faults);
         companion.readings.take_also(std::mem::take(&mut look.watched));
         if let Some(promised) = look.promised.take().filter(|_| policy.karpenter.promises()) {
@@ -249,16 +249,57 @@ impl Running {
         }
     }
 
-    /// Gives back the weights of `NodePools` that came first for a commitment.
-    async fn put_none_first(&mut self) {
-        let pools = self.tables.facts().into_iter().flat_map(|facts| facts.pools.values());
-        let first: Vec<NodePool> = pools.filter(|pool| prices::comes_first(pool)).cloned().collect();
+    /// Gives back what does harm while nobody sees: the weights of `NodePools` that a commitment covered, and the conditions of Nodes to which
+    /// pods may have come.
+    async fn in_the_dark(&mut self, faults: &mut Faults) {
+        let facts = self.tables.facts();
+        let first: Vec<NodePool> = facts
+            .into_iter()
+            .flat_map(|facts| facts.pools.values())
+            .filter(|pool| prices::comes_first(pool))
+            .cloned()
+            .collect();
+        let unfit: Vec<Node> = facts
+            .into_iter()
+            .flat_map(|facts| facts.nodes.values())
+            .filter(|node| repair::condemned(node).is_some())
+            .take(MOST_FAILED)
+            .cloned()
+            .collect();
+        let writer = &self.writer;
         for pool in first {
-            let Ok(Some(mark)) = FieldMark::of(Field::Weight, &pool) else { continue };
-            match self.writer.give_field_back(&pool, Field::Weight, &mark).await {
-                Ok(Some(written)) => self.tables.pools.take(Event::Apply(written)),
-                Ok(None) => {}
-                Err(why) => self.refused.add(format!("NodePool {}", name(&pool.meta)), why),
+            let back = async |pool: &NodePool| match FieldMark::of(Field::Weight, pool)? {
+                Some(mark) => writer.give_field_back(pool, Field::Weight, &mark).await,
+                None => Ok(Some(pool.clone())),
+            };
+            let name = name(&pool.meta).to_owned();
+            match writer.again(&pool, back).await {
+                None => {
+                    self.state.field_rewrites.entry((Field::Weight, name.clone())).or_default().gave_back();
+                    self.state.prices.stepped_back(&name, Instant::now());
+                    if let Some(seen) = self.tables.pools.get_mut(&name) {
+                        seen.meta.annotations.get_or_insert_default().remove(Field::Weight.mark());
+                    }
+                }
+                Some(why) => faults.add(format!("NodePool {name}"), why),
+            }
+        }
+        for node in unfit {
+            let acquit = async |node: &Node| match repair::condemned(node) {
+                Some(condition) => {
+                    let change = repair::Change::Acquit { condition };
+                    writer.set_condition(node, &change, Timestamp::now()).await
+                }
+                None => Ok(Some(node.clone())),
+            };
+            let name = name(&node.meta).to_owned();
+            match writer.again(&node, acquit).await {
+                None => {
+                    if let Some(seen) = self.tables.nodes.get_mut(&name) {
+                        seen.status.conditions.retain(|condition| condition.reason != repair::REASON);
+                    }
+                }
+                Some(why) => faults.add(format!("Node {name}"), why),
             }
         }
     }
@@ -324,7 +365,11 @@ impl Running {
     }
 
     async fn write_conditions(&mut self, look: &Look, faults: &mut Faults) {
-        for (name, change) in look.repairs.iter().take(MOST_FAILED) {
+        let (mut failed, begun) = (0, Instant::now());
+        for (name, change) in look.repairs.iter().take(MOST_NODES) {
+            if failed >= MOST_FAILED || begun.elapsed() >= MOST_TIME {
+                return;
+            }
             let Some(node) = self.tables.facts().and_then(|facts| facts.nodes.get(name)) else { continue };
             match self.writer.set_condition(node, change, Timestamp::now()).await {
                 Ok(Some(written)) => {
@@ -332,7 +377,10 @@ impl Running {
                     self.tables.nodes.take(Event::Apply(written));
                 }
                 Ok(None) => {}
-                Err(why) => faults.add(format!("Node {name}"), why),
+                Err(why) => {
+                    faults.add(format!("Node {name}"), why);
+                    failed += 1;
+                }
             }
         }
     }

@@ -34,6 +34,11 @@ impl<K> Default for Table<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> Table<K> {
+    /// An object, to note what was written to it before the watch tells.
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut K> {
+        self.known.as_mut()?.get_mut(name)
+    }
+
     /// Takes an event of the watch in.
     pub(crate) fn take(&mut self, event: Event<K>) {
         let key = |object: &K| name(object.meta()).to_owned();

@@ -10,15 +10,12 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use stoker_core::base::units::{MiB, Milli, Percent, UsdPerHour};
-use stoker_core::facts::reading::digest::Digest;
-use stoker_core::facts::reading::{DriverState, Happening, Measured, NodeEvent, NodeReading, Source};
 use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec};
 use stoker_core::market::price::{Entry, Quote, QuoteKind};
 use stoker_core::policy::RawPolicy;
 use stoker_core::policy::rules::karpenter::{BUDGETS_MARK, LIMITS_MARK, RULES_LABEL, STEERED_LABEL, WINDOW_MARK};
 use stoker_core::policy::rules::warm_floor::WarmFloor;
 use stoker_fake_apiserver::ApiServer;
-use stoker_service::feeds::probes::SeenNodes;
 
 use super::floors::FloorKeeper;
 use super::marks::FieldMark;
@@ -135,6 +132,7 @@ fn look(state: &mut State, tables: &Tables, promised: Option<&Promises>, now: In
         used: used.as_ref(),
         occupied: Some(&occupied),
         floors: None,
+        has_no_overlays: false,
         probed: None,
         now,
     })

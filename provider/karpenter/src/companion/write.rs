@@ -1,15 +1,18 @@
 //! The only writer: each call changes fields that Stoker owns, of one object, on top of what was seen of it.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stoker_core::policy::rules::karpenter::LIMITS_MARK;
+use stoker_service::controllers::buffers::covers;
 use stoker_service::kube::client::in_words;
 use tokio::time::timeout;
 
@@ -25,6 +28,9 @@ pub(crate) const LEASE: &str = "stoker-karpenter";
 
 /// How long one request may take before it counts as failed. Every one can be repeated.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How often an object is read again that others change meanwhile.
+const TRIES: usize = 5;
 
 /// Writes to the API server.
 pub(crate) struct Writer {
@@ -117,11 +123,12 @@ impl Writer {
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &params, &Patch::Apply(object))).await
     }
 
-    /// Gives a field back as it was, unless somebody has changed it since, and takes the mark away.
+    /// Gives a field back as it would be without Stoker, and takes the mark away.
     pub(crate) async fn give_field_back(&self, pool: &NodePool, field: Field, mark: &FieldMark) -> Written<Option<NodePool>> {
         let mut change = seen(pool, &json!({ field.mark(): null }));
-        if mark.stands(field, pool) {
-            change["spec"] = field.spec(mark.was.as_ref());
+        let original = mark.original(field, pool);
+        if original.as_ref() != field.of(pool) {
+            change["spec"] = field.spec(original.as_ref());
         }
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &self.merge(), &Patch::Merge(change))).await
     }
@@ -195,6 +202,27 @@ impl Writer {
         told("NodeOverlay", name, async { self.overlays.delete(name, &params).await.map(drop) }).await.map(drop)
     }
 
+    /// Makes an object that keeps room for a floor, or changes the one that was seen, unless that says all already.
+    pub(crate) async fn put_floor(&self, kind: &ApiResource, there: Option<&DynamicObject>, wanted: &Value) -> Written<()> {
+        let api = Api::<DynamicObject>::default_namespaced_with(self.client.clone(), kind);
+        let name = wanted.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let Some(there) = there else {
+            let object = serde_json::from_value(wanted.clone()).map_err(|error| error.to_string())?;
+            let params = PostParams { dry_run: self.dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
+            return match told(&kind.kind, name, async { api.create(&params, &object).await.map(drop) }).await? {
+                Some(()) => Ok(()),
+                None => Err(format!("one of that name is not Stoker's: delete it, or label it {OWNER}={FIELD_MANAGER}")),
+            };
+        };
+        if serde_json::to_value(there).is_ok_and(|there| covers(&there, wanted)) {
+            return Ok(());
+        }
+        let mut object = wanted.clone();
+        object["metadata"]["uid"] = json!(there.metadata.uid);
+        let params = self.apply(FIELD_MANAGER).force();
+        told(&kind.kind, name, async { api.patch(name, &params, &Patch::Apply(object)).await.map(drop) }).await.map(drop)
+    }
+
     /// Deletes an object that keeps room for a floor: the very one that was seen.
     pub(crate) async fn remove_floor(&self, kind: &ApiResource, object: &DynamicObject) -> Written<()> {
         let namespace = object.namespace().unwrap_or_default();
@@ -203,6 +231,32 @@ impl Writer {
         let params = DeleteParams { preconditions: Some(preconditions), dry_run: self.dry_run, ..DeleteParams::default() };
         let name = object.name_any();
         told(&kind.kind, &name, async { api.delete(&name, &params).await.map(drop) }).await.map(drop)
+    }
+
+    /// Writes an object as it is now, by `write`: others change it too. Why it was not written, if so; one that is gone has nothing left to
+    /// give back.
+    pub(crate) async fn again<K>(&self, seen: &K, write: impl AsyncFn(&K) -> Written<Option<K>>) -> Option<String>
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        let mut now = seen.clone();
+        for _ in 0..TRIES {
+            match write(&now).await {
+                Ok(Some(_)) => return None,
+                Ok(None) => {}
+                Err(why) => return Some(why),
+            }
+            if self.dry_run {
+                return None;
+            }
+            match api.get_opt(name(seen.meta())).await {
+                Ok(Some(changed)) => now = changed,
+                Ok(None) => return None,
+                Err(error) => return Some(with_cure(K::kind(&()).as_ref(), &error)),
+            }
+        }
+        Some("it changes all the time".to_owned())
     }
 
     /// Says that marks are looked after.

@@ -133,6 +133,7 @@ fn look(state: &mut State, tables: &Tables, running: u32, now: Instant) -> Look 
         used: used.as_ref(),
         occupied: Some(&occupied),
         floors: None,
+        has_no_overlays: false,
         probed: None,
         now,
     };

@@ -48,6 +48,7 @@ fn a_share_of_removals_is_one_more_budget_next_to_the_owners() {
             used: None,
             occupied: None,
             floors: None,
+            has_no_overlays: false,
             probed: None,
             now: Instant::now(),
         };
@@ -107,6 +108,7 @@ fn a_pool_makes_nothing_more_while_its_types_are_out_of_stock_or_its_budget_is_s
             used: Some(used),
             occupied: Some(&occupied),
             floors: None,
+            has_no_overlays: false,
             probed: None,
             now,
         };

@@ -36,13 +36,14 @@ async fn a_floor_is_a_buffer_that_follows_it_and_goes_with_the_label() {
             used: None,
             occupied: None,
             floors,
+            has_no_overlays: false,
             probed: None,
             now: Instant::now(),
         };
         State::default().look(&inputs).floors
     };
     let named = || json!({ STEERED_LABEL: "true", RULES_LABEL: "pool" });
-    let of = |plural: &str, group: &str| format!("/{group}/namespaces/default/{plural}/stoker-karpenter-gpu");
+    let of = |plural: &str, group: &str| format!("/{group}/namespaces/default/{plural}/stoker-floor.gpu");
     let buffer = || server.get(&of("capacitybuffers", "apis/autoscaling.x-k8s.io/v1beta1"));
     let template = || server.get(&of("podtemplates", "api/v1"));
     assert!(look(json!({ STEERED_LABEL: "true" }), Some(&floors(2))).is_empty(), "no pool lends its rules");
@@ -57,7 +58,7 @@ async fn a_floor_is_a_buffer_that_follows_it_and_goes_with_the_label() {
     assert_eq!(pod["containers"][0]["resources"]["requests"], json!({ GPU: "1" }));
     tokio::time::advance(Duration::from_mins(1)).await;
     let ignored = buffers.keep(&look(named(), Some(&floors(5))), &writer, Instant::now()).await;
-    assert!(ignored.0["CapacityBuffer stoker-karpenter-gpu"].contains("CapacityBuffer=true"), "{ignored:?}");
+    assert!(ignored.0["CapacityBuffer stoker-floor.gpu"].contains("CapacityBuffer=true"), "{ignored:?}");
     tokio::time::advance(Duration::from_secs(10)).await;
     buffers.keep(&look(json!({}), Some(&floors(5))), &writer, Instant::now()).await;
     assert_eq!((buffer(), template()), (None, None));
