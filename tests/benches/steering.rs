@@ -16,9 +16,12 @@ use k8s_openapi::api::core::v1::Node;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use stoker_core::base::engine_clock::{Times, Wall};
+use stoker_core::base::ids::PoolName;
+use stoker_core::base::units::UsdPerHour;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::foreign::Foreign;
 use stoker_core::plan::Accounts;
+use stoker_core::policy::rules::warm_floor::FloorStands;
 use stoker_core::state::memory::Memory;
 use stoker_fake_apiserver::ApiServer;
 use stoker_karpenter::companion::Companion;
@@ -59,6 +62,8 @@ pools:
   where: { clouds: [aws], regions: [us-east-1] }
   capacity: { prefer: [spot, on-demand] }
   limits: { maxNodes: 100 }
+  stabilization: { maxRemovalsPerWindow: 20% }
+  warmFloor: { nodes: 2 }
 quotas:
 - { name: L-DB2E81BA, cloud: aws, region: us-east-1, limit: 100000 }
 - { name: L-3819A6DF, cloud: aws, region: us-east-1, limit: 100000 }
@@ -163,7 +168,17 @@ type Shown = (Option<Arc<Foreign>>, Arc<View>);
 fn view_of(catalogue: &Arc<Catalogue>, foreign: Option<Arc<Foreign>>) -> View {
     let memory = Arc::new(Memory { foreign, ..Memory::default() });
     let wall = Wall(Timestamp::now());
-    let (groups, accounts) = (BTreeMap::new(), Accounts::default());
+    let floor = FloorStands {
+        pool: PoolName::new("serving").unwrap_or_else(|_| unreachable!("a plain word")),
+        wanted: 2,
+        why: String::new(),
+        warm: 0,
+        coming: 0,
+        usd_per_hour: UsdPerHour(0),
+        unmet_since: None,
+        blocked: None,
+    };
+    let (groups, accounts) = (BTreeMap::new(), Accounts { floors: vec![floor], ..Accounts::default() });
     Publisher::default().view(Times { now: wall.0, wall }, Ok(()), groups, accounts, catalogue, &memory)
 }
 

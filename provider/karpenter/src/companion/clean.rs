@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
@@ -10,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::floors;
 use super::marks::{FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, in_words};
-use super::repair::{Change, condemned};
+use super::repair::condemned;
 use super::write::{LEASE, Writer, with_cure};
 use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
 
@@ -97,9 +98,14 @@ impl Cleaner<'_> {
         // By the mark that it bears when it is written: a Stoker may have written another since.
         let fault = self
             .writer
-            .again(pool, async |pool| match LimitsMark::of(pool)? {
-                Some(mark) => self.writer.give_back(pool, &mark).await,
-                None => Ok(Some(pool.clone())),
+            .again(pool, |writer, pool| {
+                let back = async move {
+                    match LimitsMark::of(&pool)? {
+                        Some(mark) => writer.give_back(&pool, &mark).await,
+                        None => Ok(Some(pool)),
+                    }
+                };
+                back.boxed()
             })
             .await;
         Some(Cleaned { object, what, fault })
@@ -114,13 +120,7 @@ impl Cleaner<'_> {
         let original = mark.original(field, pool);
         let stands = original.as_ref() != field.of(pool);
         let what = if stands { format!("{field} {}", in_words(original.as_ref())) } else { "the mark alone".to_owned() };
-        let fault = self
-            .writer
-            .again(pool, async |pool| match FieldMark::of(field, pool)? {
-                Some(mark) => self.writer.give_field_back(pool, field, &mark).await,
-                None => Ok(Some(pool.clone())),
-            })
-            .await;
+        let fault = self.writer.field_back(pool, field).await;
         Some(Cleaned { object, what, fault })
     }
 
@@ -144,13 +144,7 @@ impl Cleaner<'_> {
 
     async fn condition(&self, node: &Node) -> Option<Cleaned> {
         let condition = condemned(node)?;
-        let fault = self
-            .writer
-            .again(node, async |node| match condemned(node) {
-                Some(condition) => self.writer.set_condition(node, &Change::Acquit { condition }, Timestamp::now()).await,
-                None => Ok(Some(node.clone())),
-            })
-            .await;
+        let fault = self.writer.acquit(node).await;
         Some(Cleaned { object: format!("Node {}", name(&node.meta)), what: format!("condition {condition}"), fault })
     }
 
@@ -160,7 +154,10 @@ impl Cleaner<'_> {
             Guard::Ours => "do-not-disrupt",
             Guard::Overruled => "the mark alone",
         };
-        let fault = self.writer.again(node, async |node| self.writer.release(node, Guard::of(node)).await).await;
+        let fault = self
+            .writer
+            .again(node, |writer, node: Node| async move { writer.release(&node, Guard::of(&node)).await }.boxed())
+            .await;
         Some(Cleaned { object: format!("Node {}", name(&node.meta)), what: what.to_owned(), fault })
     }
 }

@@ -160,10 +160,6 @@ impl FloorKeeper {
     /// Stoker's own buffers and pod templates.
     async fn read(&self) -> kube::Result<[Objects; 2]> {
         let [buffers, templates] = kinds().map(|kind| self.api(&kind));
-        let owned = async |api: &Api<DynamicObject>| {
-            let listed = timeout(DEADLINE, api.list(&params())).await.map_err(|_| kube::Error::Service(LATE.into()))??;
-            Ok::<_, kube::Error>(listed.items.into_iter().map(|object| (object.name_any(), object)).collect())
-        };
         Ok([owned(&buffers).await?, owned(&templates).await?])
     }
 
@@ -199,10 +195,10 @@ impl FloorKeeper {
         }
         let is_left = |object: &&DynamicObject| object.labels().get(NODE_POOL).is_none_or(|pool| !wanted.contains_key(pool));
         let mut all_gone = true;
-        for (kind, object) in [(&of_buffers, &buffers), (&of_templates, &templates)]
-            .into_iter()
-            .flat_map(|(kind, objects)| objects.values().filter(is_left).map(move |object| (kind, object)))
-        {
+        let buffers = buffers.values().filter(is_left).map(|object| (&of_buffers, object));
+        let templates = templates.values().filter(is_left).map(|object| (&of_templates, object));
+        let left: Vec<_> = buffers.chain(templates).collect();
+        for (kind, object) in left {
             if let Err(why) = writer.remove_floor(kind, object).await {
                 self.faults.add(format!("{} {}", kind.kind, object.name_any()), why);
                 all_gone = false;
@@ -226,6 +222,12 @@ impl FloorKeeper {
         let message = ready["message"].as_str().unwrap_or_default();
         (ready["status"] == "False").then(|| format!("Karpenter does not take it: {message}"))
     }
+}
+
+/// Stoker's own objects of a kind, by name.
+async fn owned(api: &Api<DynamicObject>) -> kube::Result<Objects> {
+    let listed = timeout(DEADLINE, api.list(&params())).await.map_err(|_| kube::Error::Service(LATE.into()))??;
+    Ok(listed.items.into_iter().map(|object| (object.name_any(), object)).collect())
 }
 
 /// The pod template and the buffer of a `NodePool`.

@@ -18,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::faults::{Faults, Known, Said};
 use super::floors::FloorKeeper;
-use super::marks::{FIELD_MANAGER, Field, FieldMark};
+use super::marks::{FIELD_MANAGER, Field};
 use super::protect::Change;
 use super::repair::{self, Probed};
 use super::tables::Tables;
@@ -176,7 +176,7 @@ impl Running {
         let nothing =
             policy.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..policy.as_ref().clone() });
         let policy = nothing.as_ref().unwrap_or(policy);
-        let seen = companion.readings.seen().borrow().clone();
+        let seen = companion.readings.seen_of_others();
         let probed = Some(Probed { seen: &seen, now: companion.readings.times().now });
         let floors = view.ready.is_ok().then_some(view.accounts.floors.as_slice());
         let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, floors, has_no_overlays, probed, now });
@@ -225,7 +225,8 @@ impl Running {
             self.burst = Some(now);
         }
         let is_now = |(name, change): &(&String, PoolChange<'_>)| due || unfinished.contains(*name) || at_once(change);
-        for (name, change) in changes.into_iter().filter(is_now) {
+        let changes: Vec<_> = changes.into_iter().filter(is_now).collect();
+        for (name, change) in changes {
             let Some(pool) = self.tables.facts().and_then(|facts| facts.pools.get(name)) else { continue };
             match self.writer.change(pool, change).await {
                 Ok(Some(written)) => {
@@ -266,14 +267,9 @@ impl Running {
             .take(MOST_FAILED)
             .cloned()
             .collect();
-        let writer = &self.writer;
         for pool in first {
-            let back = async |pool: &NodePool| match FieldMark::of(Field::Weight, pool)? {
-                Some(mark) => writer.give_field_back(pool, Field::Weight, &mark).await,
-                None => Ok(Some(pool.clone())),
-            };
             let name = name(&pool.meta).to_owned();
-            match writer.again(&pool, back).await {
+            match self.writer.field_back(&pool, Field::Weight).await {
                 None => {
                     self.state.field_rewrites.entry((Field::Weight, name.clone())).or_default().gave_back();
                     self.state.prices.stepped_back(&name, Instant::now());
@@ -285,15 +281,8 @@ impl Running {
             }
         }
         for node in unfit {
-            let acquit = async |node: &Node| match repair::condemned(node) {
-                Some(condition) => {
-                    let change = repair::Change::Acquit { condition };
-                    writer.set_condition(node, &change, Timestamp::now()).await
-                }
-                None => Ok(Some(node.clone())),
-            };
             let name = name(&node.meta).to_owned();
-            match writer.again(&node, acquit).await {
+            match self.writer.acquit(&node).await {
                 None => {
                     if let Some(seen) = self.tables.nodes.get_mut(&name) {
                         seen.status.conditions.retain(|condition| condition.reason != repair::REASON);

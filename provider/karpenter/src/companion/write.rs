@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -233,16 +235,50 @@ impl Writer {
         told(&kind.kind, &name, async { api.delete(&name, &params).await.map(drop) }).await.map(drop)
     }
 
+    /// Gives a field back, whatever others change meanwhile. Why it was not, if so.
+    pub(crate) async fn field_back(&self, pool: &NodePool, field: Field) -> Option<String> {
+        self.again(pool, |writer, pool| {
+            let back = async move {
+                match FieldMark::of(field, &pool)? {
+                    Some(mark) => writer.give_field_back(&pool, field, &mark).await,
+                    None => Ok(Some(pool)),
+                }
+            };
+            back.boxed()
+        })
+        .await
+    }
+
+    /// Takes Stoker's condition from a Node, whatever others change meanwhile. Why it was not, if so.
+    pub(crate) async fn acquit(&self, node: &Node) -> Option<String> {
+        self.again(node, |writer, node| {
+            let acquit = async move {
+                match repair::condemned(&node) {
+                    Some(condition) => {
+                        writer.set_condition(&node, &repair::Change::Acquit { condition }, Timestamp::now()).await
+                    }
+                    None => Ok(Some(node)),
+                }
+            };
+            acquit.boxed()
+        })
+        .await
+    }
+
     /// Writes an object as it is now, by `write`: others change it too. Why it was not written, if so; one that is gone has nothing left to
     /// give back.
-    pub(crate) async fn again<K>(&self, seen: &K, write: impl AsyncFn(&K) -> Written<Option<K>>) -> Option<String>
+    pub(crate) async fn again<'a, K>(
+        &'a self,
+        seen: &K,
+        write: impl Fn(&'a Self, K) -> BoxFuture<'a, Written<Option<K>>> + Send,
+    ) -> Option<String>
     where
         K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug,
     {
         let api = Api::<K>::all(self.client.clone());
         let mut now = seen.clone();
         for _ in 0..TRIES {
-            match write(&now).await {
+            match write(self, now).await {
                 Ok(Some(_)) => return None,
                 Ok(None) => {}
                 Err(why) => return Some(why),

@@ -68,8 +68,8 @@ pub(super) fn keep(tasks: &mut JoinSet<&'static str>, readings: Arc<Readings>, s
         let mut seen = readings.seen();
         let follow = async {
             while seen.changed().await.is_ok() {
-                let seen = Arc::clone(&seen.borrow_and_update());
-                streams.retain(|node| seen.contains_key(node));
+                seen.mark_unchanged();
+                streams.retain(|node| readings.has(node));
             }
         };
         tokio::select! { () = readings.run(stop) => {}, () = follow => {} }

@@ -468,8 +468,13 @@ async fn steering(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
         refused_by(UPDATE, what, stoker.merge(&node(KARPENTERS), &patch).await)?;
     }
     let verdict = json!({ "status": { "conditions": [{ "type": CONDITION, "status": "True" }] } });
-    let unfit = json!({ "status": { "conditions": [{ "type": "AcceleratedHardwareReady", "status": "False" }] } });
-    stoker.strategic(&status(KARPENTERS), &unfit).await?;
+    let unfit = |status: &str, reason: &str| json!({ "status": { "conditions": [{ "type": "AcceleratedHardwareReady", "status": status, "reason": reason }] } });
+    stoker.strategic(&status(KARPENTERS), &unfit("False", "StokerGpuUnhealthy")).await?;
+    let sound = stoker.strategic(&status(KARPENTERS), &unfit("True", "StokerGpuUnhealthy")).await;
+    refused_by(UPDATE, "a node called sound", sound)?;
+    admin.strategic(&status(KARPENTERS), &unfit("True", "NodeMonitoringAgent")).await?;
+    let over = stoker.strategic(&status(KARPENTERS), &unfit("False", "StokerGpuUnhealthy")).await;
+    refused_by(UPDATE, "a condition of an agent's", over)?;
     refused_by(UPDATE, "a condition of Karpenter's node", stoker.strategic(&status(KARPENTERS), &verdict).await)?;
     refused_by(LIFECYCLE, "deleting Karpenter's node", stoker.delete(&node(KARPENTERS)).await)?;
 

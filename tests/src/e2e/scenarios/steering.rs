@@ -25,6 +25,7 @@ const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// A quota of ten g6.xlarge, of which Karpenter's pool and Stoker share what there is.
 pub(super) const LIMITED: Files = Files {
     karpenter: true,
+    small: "  stabilization: { scaleDown: 1s, minimumLife: 0s, maxRemovalsPerWindow: 50% }\n",
     more: "quotas: [{ name: L-DB2E81BA, cloud: aws, region: us-east-1, limit: 40 }]\nkarpenter: { steer: [limits, protect, windows] }\n",
     ..CALM
 };
@@ -56,8 +57,10 @@ pub(super) async fn limited(bench: &mut Bench) -> anyhow::Result<()> {
     // Two nodes are promised, one of which Karpenter may have beyond its limit.
     is_limited("first limit", &|limit| limit == 8).await?;
     eventually("the window of the pool `small`", STEERED_WITHIN, async || {
-        let after = pools.get("theirs").await?.data["spec"]["disruption"]["consolidateAfter"].clone();
-        Ok(if after == "1s" { Ok(()) } else { Err(after.to_string()) })
+        let disruption = pools.get("theirs").await?.data["spec"]["disruption"].clone();
+        let budget = json!({ "nodes": "50%", "reasons": ["Empty", "Underutilized"] });
+        let is_set = disruption["consolidateAfter"] == "1s" && disruption["budgets"] == json!([{ "nodes": "100%" }, budget]);
+        Ok(if is_set { Ok(()) } else { Err(disruption.to_string()) })
     })
     .await?;
     for pod in ["a", "b"] {

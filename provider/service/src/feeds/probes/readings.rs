@@ -66,6 +66,7 @@ pub struct Readings {
     others: ArcSwap<BTreeSet<NodeName>>,
     state: Mutex<State>,
     seen: watch::Sender<Arc<SeenNodes>>,
+    seen_of_others: watch::Sender<Arc<SeenNodes>>,
     news: Notify,
     hooks: ArcSwap<Vec<Hook>>,
     metrics: ProbeMetrics,
@@ -128,6 +129,7 @@ impl Readings {
             others: ArcSwap::default(),
             state: Mutex::default(),
             seen: watch::Sender::default(),
+            seen_of_others: watch::Sender::default(),
             news: Notify::new(),
             hooks: ArcSwap::default(),
             metrics,
@@ -262,6 +264,16 @@ impl Readings {
         self.seen.subscribe()
     }
 
+    /// The same of nodes that are read though they are not Stoker's. No decision goes by it, and none is woken.
+    pub fn seen_of_others(&self) -> Arc<SeenNodes> {
+        Arc::clone(&self.seen_of_others.borrow())
+    }
+
+    /// Whether anything is known of that node.
+    pub fn has(&self, node: &NodeName) -> bool {
+        self.state().nodes.contains_key(node)
+    }
+
     /// Whether readings of that node come.
     pub fn hears(&self, node: &NodeName) -> bool {
         self.state().nodes.get(node).is_some_and(Node::is_heard)
@@ -337,16 +349,30 @@ impl Readings {
         if changed.is_empty() {
             return;
         }
-        let mut seen = SeenNodes::clone(&self.seen.borrow());
-        for name in changed.keys() {
-            match state.nodes.get(name) {
-                Some(node) => seen.insert(name.clone(), Arc::new(node.digest.seen().clone())),
-                None => seen.remove(name),
-            };
+        let others = self.others.load();
+        let (of_others, own): (Vec<_>, Vec<_>) = changed.keys().partition(|name| others.contains(*name));
+        let published = |seen: &SeenNodes, names: &[&NodeName], of_theirs: &[&NodeName]| {
+            let mut seen = seen.clone();
+            for name in names {
+                match state.nodes.get(*name) {
+                    Some(node) => seen.insert((*name).clone(), Arc::new(node.digest.seen().clone())),
+                    None => seen.remove(*name),
+                };
+            }
+            // One that has changed sides is known on one alone.
+            seen.retain(|name, _| !of_theirs.contains(&name));
+            Arc::new(seen)
+        };
+        if !of_others.is_empty() || !self.seen_of_others.borrow().is_empty() {
+            let seen = published(&self.seen_of_others.borrow(), &of_others, &own);
+            self.seen_of_others.send_replace(seen);
+        }
+        if !own.is_empty() {
+            let seen = published(&self.seen.borrow(), &own, &of_others);
+            self.seen.send_replace(seen);
+            self.wake.notify_one();
         }
         drop(state);
-        self.seen.send_replace(Arc::new(seen));
-        self.wake.notify_one();
         for since in changed.values() {
             self.metrics.published(since.elapsed());
         }

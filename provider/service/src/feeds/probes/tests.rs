@@ -1,6 +1,6 @@
 #![expect(clippy::unnecessary_wraps, reason = "as the fields that they fill have it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -299,4 +299,23 @@ async fn the_newer_stream_of_a_node_wins() {
     assert_eq!(streams.admit(&a, &hello(1), true).unwrap_err(), Reason::OldSession);
     assert!(streams.admit(&a, &hello(1), false).is_ok());
     drop(third);
+}
+
+#[tokio::test]
+async fn a_node_of_others_is_read_where_it_is_named_and_wakes_nobody() {
+    let rig = rig(&["a"]);
+    let theirs = node("theirs");
+    let take = |second| rig.readings.take(&theirs, reading(after(second), 0), Vec::new());
+    assert_eq!(take(0), Err(Reason::UnknownNode));
+    rig.readings.take_also([theirs.clone()].into());
+    for second in (0..=15).step_by(5) {
+        take(second).unwrap();
+    }
+    assert!(!rig.woken().await);
+    assert!(rig.readings.seen().borrow().is_empty() && rig.readings.has(&theirs));
+    assert!(rig.readings.seen_of_others().contains_key(&theirs));
+    rig.readings.take_also(BTreeSet::new());
+    rig.readings.look(after(20));
+    rig.readings.publish();
+    assert!(rig.readings.seen_of_others().is_empty() && !rig.readings.has(&theirs));
 }
