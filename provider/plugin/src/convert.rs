@@ -183,6 +183,9 @@ fn refusal(refused: wire::Refused) -> LaunchOutcome {
         wire::RefusalScope::CapacityTypeInRegion => RefusalScope::CapacityTypeInRegion,
         wire::RefusalScope::Region => RefusalScope::Region,
         wire::RefusalScope::Account => RefusalScope::Account,
+        // Which one is not said: it is no wider than the market.
+        wire::RefusalScope::Quota if refused.quota.is_empty() => RefusalScope::Market,
+        wire::RefusalScope::Quota => RefusalScope::Quota(refused.quota),
     };
     LaunchOutcome::Refused(Refusal { kind, scope, retry_after: length(refused.retry_after), message: refused.message })
 }
@@ -201,6 +204,7 @@ pub(crate) fn to_outcome(key: &LaunchKey, outcome: LaunchOutcome) -> wire::Outco
                 // No supplier says that a machine did not boot: Stoker finds that itself.
                 RefusalKind::Config | RefusalKind::BootTimeout => wire::RefusalClass::Invalid,
             };
+            let mut quota = String::new();
             let scope = match scope {
                 RefusalScope::Market => wire::RefusalScope::Market,
                 RefusalScope::TypeInZone => wire::RefusalScope::TypeInZone,
@@ -208,9 +212,13 @@ pub(crate) fn to_outcome(key: &LaunchKey, outcome: LaunchOutcome) -> wire::Outco
                 RefusalScope::CapacityTypeInRegion => wire::RefusalScope::CapacityTypeInRegion,
                 RefusalScope::Region => wire::RefusalScope::Region,
                 RefusalScope::Account => wire::RefusalScope::Account,
+                RefusalScope::Quota(name) => {
+                    quota = name;
+                    wire::RefusalScope::Quota
+                }
             };
             let (class, scope) = (class.into(), scope.into());
-            Is::Refused(wire::Refused { class, scope, message, retry_after: retry_after.map(to_length) })
+            Is::Refused(wire::Refused { class, scope, message, retry_after: retry_after.map(to_length), quota })
         }
     };
     wire::Outcome { key: key.to_string(), is: Some(is) }
@@ -273,4 +281,38 @@ pub(crate) fn quote(quoted: &wire::Quote) -> Result<(Market, Quote), Unreadable>
     let price = UsdPerHour(quoted.micro_usd_per_hour);
     let kind = if quoted.simulated { QuoteKind::Simulated } else { QuoteKind::Live };
     Ok((market, Quote { price, kind, as_of, source: Arc::from("plugin") }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(class: wire::RefusalClass, scope: wire::RefusalScope) -> wire::Refused {
+        wire::Refused { class: class.into(), scope: scope.into(), ..wire::Refused::default() }
+    }
+
+    #[test]
+    fn a_refusal_of_each_scope_comes_back_as_it_was_sent() {
+        let key = LaunchKey::new("test/g/0c4de2a1/1/1").unwrap();
+        for scope in [
+            RefusalScope::Market,
+            RefusalScope::TypeInZone,
+            RefusalScope::Zone,
+            RefusalScope::Quota("L-DB2E81BA".to_owned()),
+            RefusalScope::CapacityTypeInRegion,
+            RefusalScope::Region,
+            RefusalScope::Account,
+        ] {
+            let refusal = Refusal { kind: RefusalKind::QuotaExceeded, scope, message: "no".to_owned(), retry_after: None };
+            let refused = LaunchOutcome::Refused(refusal);
+            assert_eq!(outcome(to_outcome(&key, refused.clone()).is), refused);
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_does_not_name_its_quota_is_of_the_market() {
+        let unnamed = refused(wire::RefusalClass::Quota, wire::RefusalScope::Quota);
+        let LaunchOutcome::Refused(refusal) = refusal(unnamed) else { panic!() };
+        assert_eq!((refusal.kind, refusal.scope), (RefusalKind::QuotaExceeded, RefusalScope::Market));
+    }
 }

@@ -9,7 +9,7 @@ use crate::catalogue::claims::Unlisted;
 use crate::catalogue::group::Group;
 use crate::facts::supply::RefusalKind;
 use crate::limits::commitment::Marginal;
-use crate::limits::usage::{Bound, Usage};
+use crate::limits::usage::{Bound, Usage, group_of};
 use crate::market::hazard::{Hazard, Prior};
 use crate::market::offer::{CapacityType, Market, Offer};
 use crate::market::price::Unpriced;
@@ -190,14 +190,15 @@ impl<'a> Scales<'a> {
 
     /// How many launches a market's own history allows: none while it is left alone, one while it is on trial.
     fn market_room(&self, group: &Group, market: &Market) -> Result<u32, Barred> {
-        let Some(refused) = self.memory.refusal(market, &group.supplier) else { return Ok(u32::MAX) };
+        let Some(refused) = self.memory.refusal(market, group, self.catalogue) else { return Ok(u32::MAX) };
         let Backoff { kind, since, until, .. } = refused.backoff;
         if self.times.now < *until {
             let (code, area) = (kind.code().to_owned(), refused.area.cloned().map(Box::new));
             return Err(Barred::BackedOff { code, area, since: *since, until: *until });
         }
         let on_trial = self.memory.records.values().any(|record| match &record.state {
-            State::Launching { purchase, .. } => refused.is_tried_in(&purchase.market),
+            State::Launching { purchase, .. } => group_of(record, self.memory, self.catalogue)
+                .is_some_and(|group| refused.is_tried_in(group, &purchase.market, self.catalogue)),
             // Selling was never the trouble of a market whose machines did not boot: the trial ends when one has.
             State::Booting { purchase, .. } => *kind == RefusalKind::BootTimeout && purchase.market == *market,
             _ => false,

@@ -15,9 +15,7 @@ use crate::base::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
 use crate::base::sabotage;
 use crate::base::units::UsdPerHour;
 use crate::decide::orders::placeholder;
-use crate::facts::supply::{
-    EndedWhy, Instance, InstanceState, KeyText, LaunchOutcome, Observation, Refusal, RefusalKind, RefusedArea,
-};
+use crate::facts::supply::{EndedWhy, Instance, InstanceState, KeyText, LaunchOutcome, Observation, Refusal, RefusalKind};
 use crate::market::offer::{Market, Offer};
 use crate::plan::Note;
 use crate::state::memory::{Backoff, GroupMemory};
@@ -92,7 +90,7 @@ fn sold(pass: &Pass<'_>, changes: &mut Changes<'_>, group: &NodeGroupId, market:
         changes.memory.refused.remove(market);
     }
     if let Some(group) = pass.group(group) {
-        changes.memory.refused_areas.retain(|area, _| !area.covers(market, &group.supplier));
+        changes.memory.refused_areas.retain(|area, _| !pass.catalogue.is_in(area, group, market));
     }
 }
 
@@ -105,7 +103,7 @@ fn refused(
     no: &Refusal,
     asked_at: Timestamp,
 ) {
-    let area = pass.group(group).and_then(|group| RefusedArea::of(no.scope, market, &group.supplier));
+    let area = pass.group(group).and_then(|group| pass.catalogue.refused_area(&no.scope, group, market));
     let before = match &area {
         Some(area) => changes.memory.refused_areas.get(area),
         None => changes.memory.refused.get(market),

@@ -7,6 +7,7 @@ use super::pass::{Changes, Pass, after};
 use crate::base::ids::{NodeGroupId, OrderId, RecordId};
 use crate::base::sabotage;
 use crate::base::units::UsdPerHour;
+use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::choose::allocate::{Allocation, Proof, allocate, tell_binding};
 use crate::choose::candidate::Barred;
@@ -15,7 +16,7 @@ use crate::choose::rank::{Scales, retell};
 use crate::choose::sensitivity::mark_ends;
 use crate::facts::supply::{KeyParts, LaunchRequest, RefusalKind};
 use crate::limits::usage::{Usage, group_of};
-use crate::market::offer::Market;
+use crate::market::offer::{Market, Offer};
 use crate::plan::{Action, Note};
 use crate::state::memory::Backoff;
 use crate::state::record::{Phase, Purchase, Record, State};
@@ -132,7 +133,7 @@ fn fill_order<'a>(
     mark_ends(&bought, &mut candidates, !left.is_empty());
     if !left.is_empty() {
         let (_, barred) = bought.rank([group]);
-        let reason = why_nothing(&barred, changes, group);
+        let reason = why_nothing(catalogue, &barred, changes, group);
         // Nothing waits forever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
         let waiting = barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
         let ordered = left.iter().filter_map(|id| changes.memory.records.get(id)).map(|record| record.ordered_at).min();
@@ -186,11 +187,13 @@ fn launch<'a>(
 
 /// Why nothing is left to try, as a class and in words: the first refusal there was, else the first limit that binds.
 fn why_nothing(
-    barred: &[(&Group, &crate::market::offer::Offer, Barred)],
+    catalogue: &Catalogue,
+    barred: &[(&Group, &Offer, Barred)],
     changes: &Changes<'_>,
     group: &Group,
 ) -> (RefusalKind, String) {
-    if let Some(refused) = group.offers.iter().find_map(|offer| changes.memory.refusal(&offer.market, &group.supplier)) {
+    let mut refusals = group.offers.iter().filter_map(|offer| changes.memory.refusal(&offer.market, group, catalogue));
+    if let Some(refused) = refusals.next() {
         let Backoff { kind, message, .. } = refused.backoff;
         let what = refused.area.map_or_else(|| refused.market.to_string(), ToString::to_string);
         return (*kind, format!("{what}: {message}"));

@@ -158,7 +158,7 @@ impl Refusal {
 }
 
 /// What a refusal concerns. The supplier says no wider than it knows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RefusalScope {
     /// The market that was asked: the instance type in that zone, bought that way.
@@ -168,6 +168,8 @@ pub enum RefusalScope {
     TypeInZone,
     /// The zone.
     Zone,
+    /// Everything in the region that counts against the quota which the supplier calls so.
+    Quota(String),
     /// Everything in the region that is bought that way.
     CapacityTypeInRegion,
     /// The region.
@@ -191,6 +193,8 @@ pub enum RefusedArea {
     TypeInZone(Place),
     /// A zone.
     Zone(Cloud, Region, ZoneId),
+    /// What counts against a quota, of a region or of all regions together.
+    Quota(Cloud, Option<Region>, String),
     /// What is bought so in a region.
     CapacityTypeInRegion(Cloud, Region, CapacityType),
     /// A region.
@@ -199,42 +203,13 @@ pub enum RefusedArea {
     Account(SupplierName),
 }
 
-impl RefusedArea {
-    /// What a refusal of a launch in that market closes; `None` where that is the market alone.
-    pub fn of(scope: RefusalScope, market: &Market, supplier: &SupplierName) -> Option<Self> {
-        let Place { cloud, region, zone, .. } = &market.place;
-        Some(match scope {
-            RefusalScope::Market => return None,
-            RefusalScope::TypeInZone => Self::TypeInZone(market.place.clone()),
-            RefusalScope::Zone => Self::Zone(cloud.clone(), region.clone(), zone.clone()),
-            RefusalScope::CapacityTypeInRegion => {
-                Self::CapacityTypeInRegion(cloud.clone(), region.clone(), market.capacity_type)
-            }
-            RefusalScope::Region => Self::Region(cloud.clone(), region.clone()),
-            RefusalScope::Account => Self::Account(supplier.clone()),
-        })
-    }
-
-    /// Whether a market of that supplier is in it.
-    pub fn covers(&self, market: &Market, supplier: &SupplierName) -> bool {
-        let place = &market.place;
-        match self {
-            Self::TypeInZone(of) => of == place,
-            Self::Zone(cloud, region, zone) => (cloud, region, zone) == (&place.cloud, &place.region, &place.zone),
-            Self::CapacityTypeInRegion(cloud, region, bought) => {
-                (cloud, region, *bought) == (&place.cloud, &place.region, market.capacity_type)
-            }
-            Self::Region(cloud, region) => (cloud, region) == (&place.cloud, &place.region),
-            Self::Account(of) => of == supplier,
-        }
-    }
-}
-
 impl fmt::Display for RefusedArea {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TypeInZone(place) => write!(f, "{place}"),
             Self::Zone(cloud, region, zone) => write!(f, "zone {cloud}/{region}/{zone}"),
+            Self::Quota(_, Some(region), name) => write!(f, "quota {name} {region}"),
+            Self::Quota(_, None, name) => write!(f, "quota {name}"),
             Self::CapacityTypeInRegion(cloud, region, bought) => write!(f, "all {bought} capacity of region {cloud}/{region}"),
             Self::Region(cloud, region) => write!(f, "region {cloud}/{region}"),
             Self::Account(supplier) => write!(f, "all of supplier {supplier}"),

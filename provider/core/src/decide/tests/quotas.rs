@@ -10,9 +10,10 @@ use super::oracle::Dice;
 use super::world::{World, minutes, seconds, start};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::base::units::{MiB, Milli, UsdPerHour};
-use crate::facts::supply::RefusalKind;
+use crate::facts::supply::{RefusalKind, RefusalScope};
 use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::plan::Note;
 use crate::policy::{Policy, RawPolicy};
 
 /// Cloud, region, type, GPU model, GPUs, GiB of each, vCPUs.
@@ -327,6 +328,53 @@ fn a_lowered_spot_quota_does_not_stop_growth_on_demand() {
     world.answer(|_| true);
     world.policy(|policy| policy.quotas.iter_mut().filter(|q| q.name == "L-3819A6DF").for_each(|q| q.limit = 4));
     world.pass();
+    world.increase(TRAIN, 1);
+    assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);
+}
+
+#[test]
+fn a_refusal_of_a_quota_closes_all_that_counts_against_it_whatever_the_policy_lists() {
+    let open = |world: &World, (name, not_spot, spot): Row| {
+        let offers = || world.catalogue.groups.values().flat_map(|g| g.offers.iter().map(move |offer| (g, &offer.market)));
+        let counts = |market: &Market| {
+            let members = if market.capacity_type == CapacityType::Spot { spot } else { not_spot };
+            members.iter().any(|(name, _)| *name == market.place.instance_type.as_str())
+        };
+        let scope = RefusalScope::Quota(name.to_owned());
+        for (group, market) in offers() {
+            let area = world.catalogue.refused_area(&scope, group, market);
+            assert_eq!(area.is_some(), counts(market), "{name}: {market}");
+            let Some(area) = area else { continue };
+            for (other, market) in offers() {
+                assert_eq!(world.catalogue.is_in(&area, other, market), counts(market), "{area}: {market}");
+            }
+        }
+    };
+    let mut world = World::over(policy(), book(start()));
+    COUNTED.into_iter().for_each(|row| open(&world, row));
+    world.policy(|policy| policy.quotas.clear());
+    // Which of the two counts spot of L4 nobody knows then, so what a refusal of the other says holds for the rest alone.
+    let unlisted = |(name, not_spot, spot): Row| (name, not_spot, if name == "NVIDIA_L4_GPUS" { &[][..] } else { spot });
+    COUNTED.into_iter().for_each(|row| open(&world, unlisted(row)));
+    open(&world, ("PREEMPTIBLE_NVIDIA_L4_GPUS", &[], &[("g2-standard-4", 1)]));
+}
+
+#[test]
+fn a_refusal_of_a_quota_closes_the_group_beside_it_and_none_of_another_quota() {
+    let mut world = World::over(policy(), book(start()));
+    world.policy(|policy| policy.quotas.iter_mut().for_each(|q| q.limit = if q.name == "L-DB2E81BA" { 64 } else { 1_000 }));
+    world.policy(|policy| policy.pools[0].prefer = vec![CapacityType::OnDemand]);
+    let [p4d, p5] = ["train.p4d-24xlarge.us-east-1-z", "train.p5-48xlarge.us-east-1-z"];
+    world.increase(p4d, 1);
+    world.pass();
+    // As its API spells it, or its console.
+    world.refuse_scope(RefusalKind::QuotaExceeded, &RefusalScope::Quota("l-417a185b".to_owned()), None);
+    let plan = world.pass();
+    let closed = plan.limits[&World::group(p5)].closed.clone().unwrap().to_string();
+    assert!(closed.starts_with("on-demand: quota L-417A185B us-east-1 returned QUOTA_EXCEEDED at "), "{closed}");
+    let Note::OrderFailed { message, .. } = &plan.notes[0] else { panic!("{:?}", plan.notes) };
+    assert_eq!(message, "quota L-417A185B us-east-1: no");
+    assert!(world.try_increase(p5, 1).is_err());
     world.increase(TRAIN, 1);
     assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);
 }
