@@ -250,7 +250,7 @@ fn on_demand_launch() -> LaunchRequest {
     let on_demand = |market: &&Market| market.capacity_type == CapacityType::OnDemand;
     let market = book.entries().map(|(market, _)| market).find(on_demand).unwrap().clone();
     let (zone_name, key) = (ZoneName::from(&market.place.zone), LaunchKey::new("test/g/0c4de2a1/1/1").unwrap());
-    LaunchRequest { key, group: NodeGroupId::new("g").unwrap(), market, zone_name }
+    LaunchRequest { key, group: NodeGroupId::new("g").unwrap(), market, zone_name, reservation: None }
 }
 
 #[tokio::test]

@@ -224,7 +224,10 @@ fn launches(actions: &[Action], memory: &Memory, snapshot: &Snapshot, found: &mu
         }
         let said = memory.records.get(record).is_some_and(|r| {
             matches!(&r.state, State::Launching { purchase, .. }
-                if purchase.key == *key && purchase.market == request.market && r.group == *group)
+                if purchase.key == *key
+                    && purchase.market == request.market
+                    && purchase.reservation == request.reservation
+                    && r.group == *group)
         });
         if !said {
             found.group(group, memory, Violation::LaunchWithoutRecord { record: *record, key: key.clone() });

@@ -190,7 +190,12 @@ impl Ledger {
         let refused = |kind, message: String| {
             // GCP's and Azure's answers name the quota, AWS's do not.
             let quota = if kind == RefusalKind::QuotaExceeded { KnownQuota::named_in(&message) } else { None };
-            let scope = quota.map_or(RefusalScope::Market, |quota| RefusalScope::Quota(quota.name.to_owned()));
+            let scope = match (quota, claim.reservation()) {
+                (Some(quota), _) => RefusalScope::Quota(quota.name.to_owned()),
+                // Another of the same place may have room.
+                (None, Some(name)) if kind == RefusalKind::OutOfCapacity => RefusalScope::Reservation(name.to_owned()),
+                (None, _) => RefusalScope::Market,
+            };
             Standing::Settled(LaunchOutcome::Refused(Refusal { kind, scope, message, retry_after: None }))
         };
         if machine.is_some() {

@@ -271,7 +271,8 @@ impl Supplier for Plugin {
             };
             let mut alike: BTreeMap<_, Vec<Launch>> = BTreeMap::new();
             for launch in batch {
-                let what = (launch.request.market.clone(), launch.request.group.clone());
+                let LaunchRequest { market, group, reservation, .. } = &launch.request;
+                let what = (market.clone(), group.clone(), reservation.clone());
                 alike.entry(what).or_default().push(launch);
             }
             let mut outcomes = Vec::new();

@@ -186,6 +186,8 @@ fn refusal(refused: wire::Refused) -> LaunchOutcome {
         // Which one is not said: it is no wider than the market.
         wire::RefusalScope::Quota if refused.quota.is_empty() => RefusalScope::Market,
         wire::RefusalScope::Quota => RefusalScope::Quota(refused.quota),
+        wire::RefusalScope::Reservation if refused.reservation.is_empty() => RefusalScope::Market,
+        wire::RefusalScope::Reservation => RefusalScope::Reservation(refused.reservation),
     };
     LaunchOutcome::Refused(Refusal { kind, scope, retry_after: length(refused.retry_after), message: refused.message })
 }
@@ -204,7 +206,7 @@ pub(crate) fn to_outcome(key: &LaunchKey, outcome: LaunchOutcome) -> wire::Outco
                 // No supplier says that a machine did not boot: Stoker finds that itself.
                 RefusalKind::Config | RefusalKind::BootTimeout => wire::RefusalClass::Invalid,
             };
-            let mut quota = String::new();
+            let (mut quota, mut reservation) = (String::new(), String::new());
             let scope = match scope {
                 RefusalScope::Market => wire::RefusalScope::Market,
                 RefusalScope::TypeInZone => wire::RefusalScope::TypeInZone,
@@ -216,9 +218,13 @@ pub(crate) fn to_outcome(key: &LaunchKey, outcome: LaunchOutcome) -> wire::Outco
                     quota = name;
                     wire::RefusalScope::Quota
                 }
+                RefusalScope::Reservation(name) => {
+                    reservation = name;
+                    wire::RefusalScope::Reservation
+                }
             };
             let (class, scope) = (class.into(), scope.into());
-            Is::Refused(wire::Refused { class, scope, message, retry_after: retry_after.map(to_length), quota })
+            Is::Refused(wire::Refused { class, scope, message, retry_after: retry_after.map(to_length), quota, reservation })
         }
     };
     wire::Outcome { key: key.to_string(), is: Some(is) }
@@ -246,7 +252,7 @@ pub(crate) fn to_launch(cluster: &str, launches: &[Launch], boot_data: Vec<Vec<u
         zone_id: zone.to_string(),
         instance_type: instance_type.to_string(),
         capacity_type: to_capacity_type(*capacity_type).into(),
-        reservation: String::new(),
+        reservation: first.request.reservation.clone().unwrap_or_default(),
         node_class: first.node_class.as_ref().map(ToString::to_string).unwrap_or_default(),
         labels: first.labels.clone(),
         taints: first.taints.iter().map(taint).collect(),
@@ -261,10 +267,12 @@ pub(crate) fn launches(asked: &wire::LaunchRequest) -> Result<Vec<Launch>, Unrea
         capacity_type: capacity_type(asked.capacity_type())?,
     };
     let node_class = Some(asked.node_class.as_str()).filter(|name| !name.is_empty()).map(NodeClassName::new).transpose()?;
+    let reservation = Some(&asked.reservation).filter(|name| !name.is_empty());
     let launch = |machine: &wire::Machine| {
         let key = LaunchKey::new(machine.key.as_str())?;
         let group = key.as_str().parse::<KeyParts>().map_or_else(|_| NodeGroupId::new("unknown"), |parts| Ok(parts.group))?;
-        let request = LaunchRequest { key, group, market: market.clone(), zone_name: ZoneName::from(&market.place.zone) };
+        let zone_name = ZoneName::from(&market.place.zone);
+        let request = LaunchRequest { key, group, market: market.clone(), zone_name, reservation: reservation.cloned() };
         Ok(Launch { node_class: node_class.clone(), ..request.into() })
     };
     asked.machines.iter().map(launch).collect()
@@ -299,6 +307,7 @@ mod tests {
             RefusalScope::TypeInZone,
             RefusalScope::Zone,
             RefusalScope::Quota("L-DB2E81BA".to_owned()),
+            RefusalScope::Reservation("cr-0a1b".to_owned()),
             RefusalScope::CapacityTypeInRegion,
             RefusalScope::Region,
             RefusalScope::Account,
@@ -310,9 +319,28 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_does_not_name_its_quota_is_of_the_market() {
-        let unnamed = refused(wire::RefusalClass::Quota, wire::RefusalScope::Quota);
-        let LaunchOutcome::Refused(refusal) = refusal(unnamed) else { panic!() };
-        assert_eq!((refusal.kind, refusal.scope), (RefusalKind::QuotaExceeded, RefusalScope::Market));
+    fn a_refusal_that_does_not_name_its_quota_or_reservation_is_of_the_market() {
+        for scope in [wire::RefusalScope::Quota, wire::RefusalScope::Reservation] {
+            let LaunchOutcome::Refused(refusal) = refusal(refused(wire::RefusalClass::Quota, scope)) else { panic!() };
+            assert_eq!((refusal.kind, refusal.scope), (RefusalKind::QuotaExceeded, RefusalScope::Market));
+        }
+    }
+    #[test]
+    fn a_launch_names_the_reservation_that_it_is_bought_from() {
+        let market = Market {
+            place: place("aws", "us-east-1", "use1-az1", "g6.xlarge").unwrap(),
+            capacity_type: CapacityType::Reserved,
+        };
+        for reservation in [Some("cr-0a1b".to_owned()), None] {
+            let request = LaunchRequest {
+                key: LaunchKey::new("test/g/0c4de2a1/1/1").unwrap(),
+                group: NodeGroupId::new("g").unwrap(),
+                zone_name: ZoneName::from(&market.place.zone),
+                market: market.clone(),
+                reservation,
+            };
+            let asked = to_launch("test", &[request.clone().into()], vec![Vec::new()]).unwrap();
+            assert_eq!(launches(&asked).unwrap(), [Launch::from(request)]);
+        }
     }
 }

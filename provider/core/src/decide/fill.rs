@@ -15,9 +15,11 @@ use crate::choose::explanation::Explanation;
 use crate::choose::rank::{Scales, retell};
 use crate::choose::sensitivity::mark_ends;
 use crate::facts::supply::{KeyParts, LaunchRequest, RefusalKind};
+use crate::limits::commitment::Reservations;
 use crate::limits::usage::{Usage, group_of};
-use crate::market::offer::{Market, Offer};
+use crate::market::offer::{CapacityType, Market, Offer};
 use crate::plan::{Action, Note};
+use crate::policy::Policy;
 use crate::state::memory::Backoff;
 use crate::state::record::{Phase, Purchase, Record, State};
 
@@ -177,7 +179,11 @@ fn launch<'a>(
     let Ok(key) = (KeyParts { cluster, group: group.id.clone(), incarnation, record: id, attempt }).key() else {
         return false;
     };
-    let purchase = Purchase { key, market: market.clone(), price, boot_within: pass.catalogue.policy.boot_deadline };
+    let Policy { boot_deadline, commitments, .. } = pass.catalogue.policy.as_ref();
+    let kept = (market.capacity_type == CapacityType::Reserved)
+        .then(|| Reservations::at(&market.place, commitments, &changes.memory, pass.times()));
+    let reservation = kept.and_then(|kept| kept.next()).map(str::to_owned);
+    let purchase = Purchase { key, market: market.clone(), price, boot_within: *boot_deadline, reservation };
     changes.edit(pass, id, |record| {
         record.attempts = attempt;
         record.state = State::Launching { purchase, since: pass.now, retry_at: None };
@@ -276,6 +282,7 @@ pub(super) fn ask_again<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
                 group: group.id.clone(),
                 market: purchase.market.clone(),
                 zone_name: group.zone_name.clone(),
+                reservation: purchase.reservation.clone(),
             },
             price: purchase.price,
         });

@@ -115,6 +115,9 @@ pub struct LaunchRequest {
     pub market: Market,
     /// The zone as the node will be labelled.
     pub zone_name: ZoneName,
+    /// What the policy calls the reservation that it is bought from; `None` where it is bought from none, or from no one that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
 }
 
 /// How a launch ended.
@@ -170,6 +173,8 @@ pub enum RefusalScope {
     Zone,
     /// Everything in the region that counts against the quota which the supplier calls so.
     Quota(String),
+    /// What is bought from the reservation which the policy calls so.
+    Reservation(String),
     /// Everything in the region that is bought that way.
     CapacityTypeInRegion,
     /// The region.
@@ -195,6 +200,8 @@ pub enum RefusedArea {
     Zone(Cloud, Region, ZoneId),
     /// What counts against a quota, of a region or of all regions together.
     Quota(Cloud, Option<Region>, String),
+    /// What is bought from a reservation in its place.
+    Reservation(Place, String),
     /// What is bought so in a region.
     CapacityTypeInRegion(Cloud, Region, CapacityType),
     /// A region.
@@ -210,6 +217,7 @@ impl fmt::Display for RefusedArea {
             Self::Zone(cloud, region, zone) => write!(f, "zone {cloud}/{region}/{zone}"),
             Self::Quota(_, Some(region), name) => write!(f, "quota {name} {region}"),
             Self::Quota(_, None, name) => write!(f, "quota {name}"),
+            Self::Reservation(_, name) => write!(f, "reservation {name}"),
             Self::CapacityTypeInRegion(cloud, region, bought) => write!(f, "all {bought} capacity of region {cloud}/{region}"),
             Self::Region(cloud, region) => write!(f, "region {cloud}/{region}"),
             Self::Account(supplier) => write!(f, "all of supplier {supplier}"),

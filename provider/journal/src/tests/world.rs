@@ -391,6 +391,7 @@ impl World {
                 group: group.id.clone(),
                 market: market(CapacityType::Spot),
                 zone_name: group.zone_name.clone(),
+                reservation: None,
             };
             let machine = self.machine(&request);
             let record = Record {
@@ -410,6 +411,7 @@ impl World {
                         market: request.market,
                         price: UsdPerHour(250_000),
                         boot_within: SignedDuration::from_mins(10),
+                        reservation: None,
                     },
                     instance: machine.provider_id,
                     launched_at: self.now,

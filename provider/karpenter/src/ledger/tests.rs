@@ -249,3 +249,23 @@ fn an_answer_that_names_a_used_up_quota_is_a_refusal_of_that_quota() {
         assert_eq!((refusal.kind, refusal.scope), (RefusalKind::QuotaExceeded, scope), "{answer}");
     }
 }
+
+#[test]
+fn a_reservation_without_room_is_refused_alone() {
+    let now = Instant::now();
+    let claim = || {
+        let mut claim = serde_json::to_value(waiting("a").meta).unwrap();
+        claim = json!({ "metadata": claim, "spec": { "requirements": [
+            { "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["reserved"] },
+            { "key": "karpenter.k8s.aws/capacity-reservation-id", "operator": "In", "values": ["cr-0a1b"] },
+        ] } });
+        serde_json::from_value::<Claim>(claim).unwrap()
+    };
+    let mut ledger = listed(now);
+    ledger.created(claim(), now);
+    ledger.shortage("a", "no instance type has room".to_owned(), now);
+    ledger.claim(Event::Delete(claim()), now);
+    let refusal = refusal(ledger.standing(&key(), true, now));
+    let scope = RefusalScope::Reservation("cr-0a1b".to_owned());
+    assert_eq!((refusal.kind, refusal.scope), (RefusalKind::OutOfCapacity, scope));
+}

@@ -140,7 +140,7 @@ impl World {
 
     /// The machine of that key, made if there is none.
     fn make(&mut self, cluster: &ClusterName, request: &LaunchRequest) -> Result<Arc<Instance>, Refusal> {
-        let LaunchRequest { key, group: _, market, zone_name } = request;
+        let LaunchRequest { key, group: _, market, zone_name, reservation: _ } = request;
         if let Some(instance) = self.machines.by_key(key) {
             return Ok(Arc::clone(instance));
         }
