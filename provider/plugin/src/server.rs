@@ -12,7 +12,7 @@ use stoker_core::market::price::{PriceBook, QuoteKind};
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_server::{Supplier as Service, SupplierServer};
 use stoker_service::clock::Clock;
-use stoker_service::suppliers::Supplier;
+use stoker_service::suppliers::{Pace, Supplier};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
@@ -94,6 +94,8 @@ impl Service for Served {
             node_classes: classes.iter().map(ToString::to_string).collect(),
             max_in_flight: u32::try_from(self.supplier.max_in_flight()).unwrap_or(u32::MAX),
             max_batch: 100,
+            calls_per_second: self.supplier.pace().map(Pace::calls_per_second).unwrap_or_default(),
+            burst: self.supplier.pace().map(Pace::burst).unwrap_or_default(),
         }))
     }
 

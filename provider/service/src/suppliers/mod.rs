@@ -1,6 +1,7 @@
 //! Suppliers of nodes: what the executor talks to, and the only way to a cloud.
 
 mod limited;
+mod pace;
 mod standing;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use stoker_core::catalogue::template::NodeTemplate;
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 
 pub use limited::{CallKind, Failure, LimitedSupplier, Went};
+pub use pace::{Pace, Turns};
 pub use standing::{Inventory, Standings, SupplierStanding};
 
 /// What the simulated supplier is called in records, logs and the policy's explanations.
@@ -75,6 +77,11 @@ pub trait Supplier: Send + Sync + 'static {
 
     /// How many calls it takes at once.
     fn max_in_flight(&self) -> usize;
+
+    /// How many calls of `launch` and `terminate` it takes a second; `None` where it sets no limit, or keeps one of its own.
+    fn pace(&self) -> Option<Pace> {
+        None
+    }
 
     /// How often it wants to be asked for its markets. A live quote counts for an hour, so several answers may fail before one lapses.
     fn markets_every(&self) -> SignedDuration {
