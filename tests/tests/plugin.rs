@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use jiff::Timestamp;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{ClusterName, LaunchKey, NodeGroupId, Region, SupplierName, ZoneName};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::market::offer::{CapacityType, Market, Place};
@@ -26,6 +27,7 @@ use stoker_service::kube::tokens::BootTokens;
 use stoker_service::listener::DialFiles;
 use stoker_service::serve::{State, start};
 use stoker_service::suppliers::{Launch, Supplier};
+use stoker_sim::world::WorldConfig;
 use stoker_simulated::supplier::Simulated;
 use stoker_tests::client::{Client, registered};
 use stoker_tests::market;
@@ -325,6 +327,31 @@ async fn a_plugin_is_called_no_faster_than_it_says_and_loses_no_launch() {
     }
     no_faster(10..=100);
     task.abort();
+}
+
+#[tokio::test]
+async fn quotas_and_reservations_are_told_through_a_plugin() {
+    let dir = TempDir::new().unwrap();
+    let world: WorldConfig = serde_json::from_value(serde_json::json!({
+        "quotas": [
+            { "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 0, "used": 0 },
+            { "name": "L-3819A6DF", "cloud": "aws", "region": "us-east-1", "limit": 64 },
+        ],
+        "reservations": [{ "id": "cr-0a1b", "cloud": "aws", "region": "us-east-1", "zone": "use1-az1",
+            "instanceType": "g6.xlarge", "total": 2 }],
+    }))
+    .unwrap();
+    let simulated = Arc::new(Simulated::in_memory(cluster(), world, &market::book(), Clock::system()).unwrap());
+    let known = async || simulated.market_facts(Wall(Timestamp::now())).await.unwrap();
+    let plugin = Listening::on(dir.path(), &simulated).await;
+    let supplier = SupplierName::new("mine").unwrap();
+    let asked = Plugin::new(supplier, cluster(), (&plugin.endpoint(), None), None).unwrap();
+    let (before, told) = (known().await, asked.market_facts(Wall(Timestamp::now())).await.unwrap());
+    assert_eq!((told.quotas.len(), told.reservations.len()), (2, 1));
+    // Facts are looked up every five minutes, between two answers too.
+    let after = known().await;
+    assert!([before, after].iter().any(|known| known.quotas == told.quotas && known.reservations == told.reservations));
+    plugin.stop().await;
 }
 
 #[tokio::test]

@@ -395,6 +395,26 @@ impl Supplier for Plugin {
                     Err(why) => tracing::warn!(supplier = %self.name, ?price, %why, "a price cannot be read and is left out"),
                 }
             }
+            for told in answer.quotas {
+                let shown = told.name.clone();
+                match convert::quota(told) {
+                    Ok((key, fact)) => {
+                        facts.quotas.insert(key, fact);
+                    }
+                    Err(why) => tracing::warn!(supplier = %self.name, quota = shown, %why, "a quota cannot be read and is left out"),
+                }
+            }
+            for told in answer.reservations {
+                let shown = told.id.clone();
+                match convert::reservation(told) {
+                    Ok((id, fact)) => {
+                        facts.reservations.insert(id, fact);
+                    }
+                    Err(why) => {
+                        tracing::warn!(supplier = %self.name, reservation = shown, %why, "a reservation cannot be read and is left out");
+                    }
+                }
+            }
             Ok(facts)
         }
         .boxed()

@@ -8,7 +8,8 @@ use stoker_core::base::ids::{
 };
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::facts::supply::{
-    EndedWhy, Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, Refusal, RefusalKind, RefusalScope,
+    EndedWhy, Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, QuotaFact, QuotaKey, Refusal, RefusalKind,
+    RefusalScope, ReservationFact,
 };
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Quote, QuoteKind};
@@ -291,9 +292,81 @@ pub(crate) fn quote(quoted: &wire::Quote) -> Result<(Market, Quote), Unreadable>
     Ok((market, Quote { price, kind, as_of, source: Arc::from("plugin") }))
 }
 
+/// A quota as a plugin tells it.
+pub(crate) fn quota(told: wire::Quota) -> Result<(QuotaKey, QuotaFact), Unreadable> {
+    if told.name.is_empty() {
+        return Err(Unreadable::Missing("name"));
+    }
+    let region = Some(told.region).filter(|region| !region.is_empty()).map(Region::new).transpose()?;
+    let limit = told.limit.ok_or(Unreadable::Missing("limit"))?;
+    let fact = QuotaFact { limit, used: told.used, as_of: moment(told.as_of, "as_of")? };
+    Ok(((Cloud::new(told.cloud)?, region, told.name), fact))
+}
+
+pub(crate) fn to_quota((cloud, region, name): &QuotaKey, QuotaFact { limit, used, as_of }: &QuotaFact) -> wire::Quota {
+    wire::Quota {
+        name: name.clone(),
+        cloud: cloud.to_string(),
+        region: region.as_ref().map(ToString::to_string).unwrap_or_default(),
+        limit: Some(*limit),
+        used: *used,
+        as_of: Some(to_moment(*as_of)),
+    }
+}
+
+/// A reservation as a plugin tells it.
+pub(crate) fn reservation(told: wire::Reservation) -> Result<(String, ReservationFact), Unreadable> {
+    if told.id.is_empty() {
+        return Err(Unreadable::Missing("id"));
+    }
+    let fact = ReservationFact {
+        place: place(&told.cloud, &told.region, &told.zone_id, &told.instance_type)?,
+        total: told.total.ok_or(Unreadable::Missing("total"))?,
+        free: told.free,
+        ends: told.ends.map(|ends| moment(Some(ends), "ends")).transpose()?,
+        as_of: moment(told.as_of, "as_of")?,
+    };
+    Ok((told.id, fact))
+}
+
+pub(crate) fn to_reservation(id: &str, told: &ReservationFact) -> wire::Reservation {
+    let ReservationFact { place: Place { cloud, region, zone, instance_type }, total, free, ends, as_of } = told;
+    wire::Reservation {
+        id: id.to_owned(),
+        cloud: cloud.to_string(),
+        region: region.to_string(),
+        zone_id: zone.to_string(),
+        instance_type: instance_type.to_string(),
+        total: Some(*total),
+        free: *free,
+        ends: ends.map(to_moment),
+        as_of: Some(to_moment(*as_of)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn facts_of_an_account_come_back_as_they_were_told_and_unknown_is_not_zero() {
+        let as_of = Timestamp::from_second(1_790_000_000).unwrap();
+        for (region, used) in [(Some("us-east-1"), Some(0)), (None, None)] {
+            let region = region.map(|region| Region::new(region).unwrap());
+            let key = (Cloud::new("aws").unwrap(), region, "L-DB2E81BA".to_owned());
+            let fact = QuotaFact { limit: 0, used, as_of };
+            let told = to_quota(&key, &fact);
+            assert_eq!(quota(wire::Quota { limit: None, ..told.clone() }), Err(Unreadable::Missing("limit")));
+            assert_eq!(quota(told).unwrap(), (key, fact));
+        }
+        for (free, ends) in [(Some(0), Some(as_of)), (None, None)] {
+            let place = place("aws", "us-east-1", "use1-az1", "g6.xlarge").unwrap();
+            let fact = ReservationFact { place, total: 2, free, ends, as_of };
+            let told = to_reservation("cr-0a1b", &fact);
+            assert_eq!(reservation(wire::Reservation { as_of: None, ..told.clone() }), Err(Unreadable::Missing("as_of")));
+            assert_eq!(reservation(told).unwrap(), ("cr-0a1b".to_owned(), fact));
+        }
+    }
 
     fn refused(class: wire::RefusalClass, scope: wire::RefusalScope) -> wire::Refused {
         wire::Refused { class: class.into(), scope: scope.into(), ..wire::Refused::default() }

@@ -159,7 +159,12 @@ impl Service for Served {
             as_of: quote.as_of.map(convert::to_moment),
             simulated: quote.kind == QuoteKind::Simulated,
         });
-        Ok(Response::new(wire::MarketsResponse { zone_names: zone_names.collect(), quotes: quotes.collect() }))
+        Ok(Response::new(wire::MarketsResponse {
+            zone_names: zone_names.collect(),
+            quotes: quotes.collect(),
+            quotas: facts.quotas.iter().map(|(key, fact)| convert::to_quota(key, fact)).collect(),
+            reservations: facts.reservations.iter().map(|(id, fact)| convert::to_reservation(id, fact)).collect(),
+        }))
     }
 
     async fn notices(&self, _: Request<wire::NoticesRequest>) -> Result<Response<Self::NoticesStream>, Status> {

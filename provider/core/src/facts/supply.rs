@@ -393,7 +393,41 @@ impl Observation {
     }
 }
 
-/// What a supplier knows of its markets: slow facts, asked now and then.
+/// A quota as a supplier tells it: its cloud, its region (`None` for all regions together) and what the cloud calls it.
+pub type QuotaKey = (Cloud, Option<Region>, String);
+
+/// What a supplier tells of a quota of its account, in the quota's own unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaFact {
+    /// The limit.
+    pub limit: u32,
+    /// What the whole account uses of it, this cluster included; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<u32>,
+    /// When this was true.
+    pub as_of: Timestamp,
+}
+
+/// What a supplier tells of a reservation of its account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReservationFact {
+    /// Where it keeps machines, and of which type.
+    pub place: Place,
+    /// How many it keeps.
+    pub total: u32,
+    /// How many of these are not used; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<u32>,
+    /// When it ends; `None` where it does not, or that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Timestamp>,
+    /// When this was true.
+    pub as_of: Timestamp,
+}
+
+/// What a supplier knows of its markets and its account: slow facts, asked now and then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarketFacts {
     /// The clouds it can make nodes in.
@@ -414,6 +448,12 @@ pub struct MarketFacts {
     /// Live quotes. They replace the table's.
     #[serde(with = "crate::base::pairs")]
     pub quotes: BTreeMap<Market, Quote>,
+    /// Quotas of the account, where it tells them.
+    #[serde(default, with = "crate::base::pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub quotas: BTreeMap<QuotaKey, QuotaFact>,
+    /// Reservations of the account by their ids, where it tells them. They are shown, and the policy's commitments count.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reservations: BTreeMap<String, ReservationFact>,
 }
 
 /// Why a supplier cannot make a node.

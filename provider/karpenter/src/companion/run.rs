@@ -166,9 +166,9 @@ impl Running {
         let used = Used::of(&view.memory, &view.catalogue, view.wall);
         let (book, used, occupied) = (companion.book.as_ref(), used.as_ref(), occupied.as_deref());
         // In a dry run nothing is wanted, so what was written before is given back.
-        let nothing =
-            policy.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..policy.as_ref().clone() });
-        let policy = nothing.as_ref().unwrap_or(policy);
+        let live = view.catalogue.policy_at(view.wall);
+        let nothing = live.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..live.as_ref().clone() });
+        let policy = nothing.as_ref().unwrap_or(&live);
         let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, now });
         faults.add_all(&look.faults);
         if let Some(promised) = look.promised.take().filter(|_| policy.karpenter.promises()) {

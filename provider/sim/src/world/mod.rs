@@ -36,8 +36,8 @@ use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Fault;
 
 pub use config::{
-    ApiConfig, BootConfig, Dollars, LatencyConfig, MarketConfig, MarketMatch, ReclaimConfig, SpellConfig, SpellLength,
-    StockConfig, StockOutConfig, WorldConfig,
+    ApiConfig, BootConfig, Dollars, LatencyConfig, MarketConfig, MarketMatch, QuotaConfig, ReclaimConfig, ReservationConfig,
+    SpellConfig, SpellLength, StockConfig, StockOutConfig, WorldConfig,
 };
 use draw::{Seed, Stream};
 use machines::Machines;
@@ -271,6 +271,8 @@ impl World {
             regions: None,
             node_classes: Some(BTreeSet::new()),
             labels_capacity_type: false,
+            quotas: self.config.quotas.iter().filter_map(|row| facts::quota(row, now).ok()).collect(),
+            reservations: self.config.reservations.iter().filter_map(|row| facts::reservation(row, now).ok()).collect(),
         }
     }
 

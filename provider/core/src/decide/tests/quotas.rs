@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::oracle::Dice;
-use super::world::{World, minutes, seconds, start};
+use super::world::{World, minutes, seconds, start, supplier};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::base::units::{MiB, Milli, UsdPerHour};
-use crate::facts::supply::{RefusalKind, RefusalScope};
+use crate::catalogue::Catalogue;
+use crate::facts::supply::{MarketFacts, QuotaFact, RefusalKind, RefusalScope};
 use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::plan::Note;
@@ -351,11 +352,15 @@ fn a_refusal_of_a_quota_closes_all_that_counts_against_it_whatever_the_policy_li
         }
     };
     let mut world = World::over(policy(), book(start()));
-    COUNTED.into_iter().for_each(|row| open(&world, row));
+    for row in COUNTED {
+        open(&world, row);
+    }
     world.policy(|policy| policy.quotas.clear());
     // Which of the two counts spot of L4 nobody knows then, so what a refusal of the other says holds for the rest alone.
     let unlisted = |(name, not_spot, spot): Row| (name, not_spot, if name == "NVIDIA_L4_GPUS" { &[][..] } else { spot });
-    COUNTED.into_iter().for_each(|row| open(&world, unlisted(row)));
+    for row in COUNTED {
+        open(&world, unlisted(row));
+    }
     open(&world, ("PREEMPTIBLE_NVIDIA_L4_GPUS", &[], &[("g2-standard-4", 1)]));
 }
 
@@ -377,4 +382,57 @@ fn a_refusal_of_a_quota_closes_the_group_beside_it_and_none_of_another_quota() {
     assert!(world.try_increase(p5, 1).is_err());
     world.increase(TRAIN, 1);
     assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);
+}
+
+/// The same world when a supplier tells these limits of quotas.
+fn told(world: &mut World, quotas: &[(&str, &str, u32)]) {
+    let told = |(region, name, limit): &(&str, &str, u32)| {
+        let key = (Cloud::new("aws").unwrap(), Some(Region::new(*region).unwrap()), (*name).to_owned());
+        (key, QuotaFact { limit: *limit, used: None, as_of: start() })
+    };
+    let clouds = ["aws", "gcp", "azure"].map(|cloud| Cloud::new(cloud).unwrap());
+    let facts = MarketFacts { clouds: clouds.into(), quotas: quotas.iter().map(told).collect(), ..MarketFacts::default() };
+    world.catalogue = Catalogue::derive(&Arc::new(world.policy.clone()), &book(start()), &[(supplier(), facts)].into());
+}
+
+#[test]
+fn the_lower_of_the_policys_limit_and_a_suppliers_holds_for_a_day() {
+    let mut world = sixty_four();
+    let room = |world: &mut World| {
+        let limits = world.pass().limits;
+        limits[&World::group(SERVE)].max - limits[&World::group(SERVE)].target
+    };
+    // A higher one allows nothing more, nor does one of another region allow less.
+    told(&mut world, &[("us-east-1", "L-DB2E81BA", 100), ("us-east-2", "L-DB2E81BA", 4)]);
+    assert_eq!(room(&mut world), 16);
+    // As its console spells it.
+    told(&mut world, &[("us-east-1", "l-db2e81ba", 8)]);
+    assert_eq!(room(&mut world), 2);
+    assert_eq!(world.catalogue.policy.quotas[0].limit, 64, "the policy is the operator's word");
+    world.increase(SERVE, 2);
+    let plan = world.pass();
+    let closed = plan.limits[&World::group(SERVE)].closed.clone().unwrap().to_string();
+    let why = "quota L-DB2E81BA us-east-1: 0 of 8 vCPU left, 8 in flight, one more needs 4: \
+               supplier test said 8 at 2026-11-01 00:00Z, less than the policy";
+    assert_eq!(closed, format!("reserved: {why}; on-demand: {why}"));
+    // Older than a day, it counts no more.
+    let mut world = sixty_four();
+    told(&mut world, &[("us-east-1", "L-DB2E81BA", 8)]);
+    for (hours, nodes) in [(23, 2), (1, 16)] {
+        world.advance(minutes(hours * 60));
+        world.observe();
+        assert_eq!(room(&mut world), nodes);
+    }
+    world.increase(SERVE, 3);
+    assert_eq!(World::launched_markets(&world.pass()).len(), 3);
+}
+
+#[test]
+fn a_quota_that_only_a_supplier_tells_limits_nothing() {
+    let mut world = sixty_four();
+    world.policy(|policy| policy.quotas.retain(|quota| quota.name != "L-DB2E81BA"));
+    told(&mut world, &[("us-east-1", "L-DB2E81BA", 4)]);
+    world.pass();
+    world.increase(SERVE, 5);
+    assert_eq!(World::launched_markets(&world.pass()).len(), 5);
 }

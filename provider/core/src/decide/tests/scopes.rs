@@ -11,11 +11,11 @@ fn launched(world: &mut World) -> Vec<String> {
 }
 
 /// One node of a group is ordered, and spot of it refused.
-fn refused(scope: RefusalScope) -> World {
+fn refused(scope: &RefusalScope) -> World {
     let mut world = World::new();
     world.increase(GROUP_A, 1);
     assert_eq!(launched(&mut world), ["zone-a spot"]);
-    world.refuse_scope(RefusalKind::OutOfCapacity, &scope, None);
+    world.refuse_scope(RefusalKind::OutOfCapacity, scope, None);
     world
 }
 
@@ -34,7 +34,7 @@ fn a_refusal_closes_what_it_names_and_nothing_wider() {
         (RefusalScope::Region, 0, &[]),
         (RefusalScope::Account, 0, &[]),
     ] {
-        let mut world = refused(scope.clone());
+        let mut world = refused(&scope);
         world.pass();
         // A group that can buy nothing is closed.
         let accepted = [GROUP_A, GROUP_B].map(|group| world.try_increase(group, 1).is_ok());
@@ -45,7 +45,7 @@ fn a_refusal_closes_what_it_names_and_nothing_wider() {
 
 #[test]
 fn one_launch_tries_all_of_an_area_and_a_sale_opens_it() {
-    let mut world = refused(RefusalScope::Region);
+    let mut world = refused(&RefusalScope::Region);
     world.pass();
     world.advance(minutes(4));
     world.observe();
