@@ -310,7 +310,7 @@ async fn what_nobody_asked_for_closes_the_groups_while_it_boots() {
     let key = LaunchKey::new(format!("test/{L4}/900/1")).unwrap();
     let market = market::market("g6.xlarge", "use1-az1", CapacityType::OnDemand);
     let zone_name = "us-east-1a".to_owned().try_into().unwrap();
-    let request = LaunchRequest { key, group: NodeGroupId::new(L4).unwrap(), market, zone_name };
+    let request = LaunchRequest { key, group: NodeGroupId::new(L4).unwrap(), market, zone_name, reservation: None };
     assert!(matches!(service.launch_aside(request).await, LaunchOutcome::Launched(_)));
     service.pass(secs(20)).await;
     assert_eq!(client.target(L4).await.unwrap(), 1, "it is counted");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use jiff::Timestamp;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{ClusterName, LaunchKey, NodeGroupId, Region, SupplierName, ZoneName};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::market::offer::{CapacityType, Market, Place};
@@ -26,6 +27,7 @@ use stoker_service::kube::tokens::BootTokens;
 use stoker_service::listener::DialFiles;
 use stoker_service::serve::{State, start};
 use stoker_service::suppliers::{Launch, Supplier};
+use stoker_sim::world::WorldConfig;
 use stoker_simulated::supplier::Simulated;
 use stoker_tests::client::{Client, registered};
 use stoker_tests::market;
@@ -197,9 +199,17 @@ struct Patchy {
     served: Served,
     down: Arc<Mutex<BTreeSet<&'static str>>>,
     asked: Arc<Mutex<Vec<wire::LaunchRequest>>>,
+    /// Calls of Launch and Terminate that it takes a second, where it sets a limit.
+    calls_per_second: Option<f64>,
+    /// When each was made.
+    called: Arc<Mutex<Vec<Instant>>>,
 }
 
 impl Patchy {
+    fn of(served: Served) -> Self {
+        Self { served, down: Arc::default(), asked: Arc::default(), calls_per_second: None, called: Arc::default() }
+    }
+
     /// Serves it on a socket, whose endpoint is told.
     fn listen(self, dir: &TempDir) -> (String, JoinHandle<Result<(), tonic::transport::Error>>) {
         let socket = dir.path().join("plugin.sock");
@@ -216,11 +226,14 @@ impl supplier_server::Supplier for Patchy {
     type NoticesStream = <Served as supplier_server::Supplier>::NoticesStream;
 
     async fn describe(&self, asked: Request<wire::DescribeRequest>) -> Result<Response<wire::DescribeResponse>, Status> {
-        self.served.describe(asked).await
+        let mut described = self.served.describe(asked).await?;
+        described.get_mut().calls_per_second = self.calls_per_second.unwrap_or_default();
+        Ok(described)
     }
 
     async fn launch(&self, asked: Request<wire::LaunchRequest>) -> Result<Response<wire::LaunchResponse>, Status> {
         self.asked.lock().unwrap().push(asked.get_ref().clone());
+        self.called.lock().unwrap().push(Instant::now());
         self.served.launch(asked).await
     }
 
@@ -232,6 +245,7 @@ impl supplier_server::Supplier for Patchy {
     }
 
     async fn terminate(&self, asked: Request<wire::TerminateRequest>) -> Result<Response<wire::TerminateResponse>, Status> {
+        self.called.lock().unwrap().push(Instant::now());
         self.served.terminate(asked).await
     }
 
@@ -250,7 +264,7 @@ fn on_demand_launch() -> LaunchRequest {
     let on_demand = |market: &&Market| market.capacity_type == CapacityType::OnDemand;
     let market = book.entries().map(|(market, _)| market).find(on_demand).unwrap().clone();
     let (zone_name, key) = (ZoneName::from(&market.place.zone), LaunchKey::new("test/g/0c4de2a1/1/1").unwrap());
-    LaunchRequest { key, group: NodeGroupId::new("g").unwrap(), market, zone_name }
+    LaunchRequest { key, group: NodeGroupId::new("g").unwrap(), market, zone_name, reservation: None }
 }
 
 #[tokio::test]
@@ -258,7 +272,7 @@ async fn a_machine_boots_with_a_token_of_its_own_also_when_its_launch_is_asked_a
     let (dir, asked) = (TempDir::new().unwrap(), Arc::<Mutex<Vec<wire::LaunchRequest>>>::default());
     let scopes = Served::scopes_of(&market::book());
     let served = Served::new(simulated(), cluster(), Clock::system(), scopes);
-    let (endpoint, task) = Patchy { served, down: Arc::default(), asked: Arc::clone(&asked) }.listen(&dir);
+    let (endpoint, task) = Patchy { asked: Arc::clone(&asked), ..Patchy::of(served) }.listen(&dir);
     let api = ApiServer::new(Timestamp::now);
     api.serve_kind("secrets");
     let tokens = BootTokens::open(&api.client(), cluster(), dir.path(), Clock::system()).unwrap();
@@ -284,6 +298,62 @@ async fn a_machine_boots_with_a_token_of_its_own_also_when_its_launch_is_asked_a
     task.abort();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_is_called_no_faster_than_it_says_and_loses_no_launch() {
+    const APART: Duration = Duration::from_millis(50);
+    let (dir, called) = (TempDir::new().unwrap(), Arc::<Mutex<Vec<Instant>>>::default());
+    let served = Served::new(simulated(), cluster(), Clock::system(), Served::scopes_of(&market::book()));
+    let paced = Patchy { calls_per_second: Some(20.0), called: Arc::clone(&called), ..Patchy::of(served) };
+    let (endpoint, task) = paced.listen(&dir);
+    // A call may be held up on its way; of all of them the last is not early.
+    let no_faster = |calls: std::ops::RangeInclusive<usize>| {
+        let called = std::mem::take(&mut *called.lock().unwrap());
+        assert!(calls.contains(&called.len()), "{}", called.len());
+        let least = APART * u32::try_from(called.len() - 1).unwrap();
+        assert!(called.last().unwrap().duration_since(called[0]) + APART >= least, "{} calls too fast", called.len());
+    };
+    let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), (&endpoint, None), None).unwrap();
+    let launches = (0..10).map(|n| {
+        let key = LaunchKey::new(format!("test/g/0c4de2a1/{n}/1")).unwrap();
+        plugin.launch(Timestamp::now(), vec![LaunchRequest { key, ..on_demand_launch() }.into()])
+    });
+    for (_, outcome) in futures::future::join_all(launches).await.concat() {
+        assert!(matches!(outcome, LaunchOutcome::Launched(_)), "{outcome:?}");
+    }
+    no_faster(10..=10);
+    let plan = check::Plan { cluster: "test".to_owned(), market: on_demand_launch().market, gone_within: LONG };
+    for (rule, verdict) in check::run(connect(&endpoint, None).unwrap(), plan).await {
+        assert_eq!(verdict, Verdict::Kept, "{}", rule.as_str());
+    }
+    no_faster(10..=100);
+    task.abort();
+}
+
+#[tokio::test]
+async fn quotas_and_reservations_are_told_through_a_plugin() {
+    let dir = TempDir::new().unwrap();
+    let world: WorldConfig = serde_json::from_value(serde_json::json!({
+        "quotas": [
+            { "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 0, "used": 0 },
+            { "name": "L-3819A6DF", "cloud": "aws", "region": "us-east-1", "limit": 64 },
+        ],
+        "reservations": [{ "id": "cr-0a1b", "cloud": "aws", "region": "us-east-1", "zone": "use1-az1",
+            "instanceType": "g6.xlarge", "total": 2 }],
+    }))
+    .unwrap();
+    let simulated = Arc::new(Simulated::in_memory(cluster(), world, &market::book(), Clock::system()).unwrap());
+    let known = async || simulated.market_facts(Wall(Timestamp::now())).await.unwrap();
+    let plugin = Listening::on(dir.path(), &simulated).await;
+    let supplier = SupplierName::new("mine").unwrap();
+    let asked = Plugin::new(supplier, cluster(), (&plugin.endpoint(), None), None).unwrap();
+    let (before, told) = (known().await, asked.market_facts(Wall(Timestamp::now())).await.unwrap());
+    assert_eq!((told.quotas.len(), told.reservations.len()), (2, 1));
+    // Facts are looked up every five minutes, between two answers too.
+    let after = known().await;
+    assert!([before, after].iter().any(|known| known.quotas == told.quotas && known.reservations == told.reservations));
+    plugin.stop().await;
+}
+
 #[tokio::test]
 async fn a_scope_that_is_down_makes_no_other_old() {
     let (dir, simulated, down) = (TempDir::new().unwrap(), simulated(), Arc::new(Mutex::new(BTreeSet::from(["west"]))));
@@ -293,7 +363,7 @@ async fn a_scope_that_is_down_makes_no_other_old() {
     };
     let scopes = vec![scope("east", "us-east-1"), scope("west", "us-west-2")];
     let served = Served::new(Arc::clone(&simulated) as Arc<dyn Supplier>, cluster(), Clock::system(), scopes);
-    let (endpoint, task) = Patchy { served, down: Arc::clone(&down), asked: Arc::default() }.listen(&dir);
+    let (endpoint, task) = Patchy { down: Arc::clone(&down), ..Patchy::of(served) }.listen(&dir);
     let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), (&endpoint, None), None).unwrap();
     let asked = on_demand_launch();
     let here = &asked.market.place;

@@ -224,7 +224,10 @@ fn launches(actions: &[Action], memory: &Memory, snapshot: &Snapshot, found: &mu
         }
         let said = memory.records.get(record).is_some_and(|r| {
             matches!(&r.state, State::Launching { purchase, .. }
-                if purchase.key == *key && purchase.market == request.market && r.group == *group)
+                if purchase.key == *key
+                    && purchase.market == request.market
+                    && purchase.reservation == request.reservation
+                    && r.group == *group)
         });
         if !said {
             found.group(group, memory, Violation::LaunchWithoutRecord { record: *record, key: key.clone() });
@@ -324,10 +327,11 @@ fn spending(
         }
     }
     spend::judge(&catalogue.policy, &bought, &before.budgets, found);
-    for Tally { quota, units, .. } in tallies.into_iter().filter(|tally| tally.grows) {
+    for (at, Tally { quota, units, .. }) in tallies.into_iter().enumerate().filter(|(_, tally)| tally.grows) {
         let others = u64::from(quota.used) + u64::from(quota.safety);
-        if units + others > u64::from(quota.limit) {
-            let share = u64::from(quota.limit).saturating_sub(others);
+        let (limit, _) = catalogue.quota_limit(at, wall);
+        if units + others > u64::from(limit) {
+            let share = u64::from(limit).saturating_sub(others);
             found.fleet(Violation::QuotaExceeded { name: quota.name.clone(), units, share });
         }
     }

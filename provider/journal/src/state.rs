@@ -16,7 +16,9 @@ use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
-use stoker_core::facts::supply::{EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, RefusedArea};
+use stoker_core::facts::supply::{
+    EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, QuotaFact, QuotaKey, RefusedArea, ReservationFact,
+};
 use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::Quote;
 use stoker_core::policy::rules::demand::PoolDemand;
@@ -306,6 +308,8 @@ delta! {
     maps {
         zone_names: MapDelta<(Cloud, ZoneId), ZoneName>,
         quotes: MapDelta<Market, Quote>,
+        quotas: MapDelta<QuotaKey, QuotaFact>,
+        reservations: MapDelta<String, ReservationFact>,
     }
     parts {}
     whole {

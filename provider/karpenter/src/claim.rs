@@ -61,15 +61,10 @@ pub(crate) fn object(cluster: &ClusterName, launch: &Launch, carrier: &Carrier) 
         taints.iter().map(|taint| json!({ "key": taint.key, "value": taint.value, "effect": taint.effect.as_str() })).collect();
     let one_of = |key: &str, values: &[&str]| json!({ "key": key, "operator": "In", "values": values });
     let mut requirements: Vec<_> = pinned(launch).into_iter().map(|(key, value)| one_of(key, &[value])).collect();
-    // What an operator calls by its id on AWS is that reservation; of several in one place any will do.
-    let reservations: Vec<&str> = launch
-        .reservations
-        .iter()
-        .map(String::as_str)
-        .filter(|name| group == "karpenter.k8s.aws" && name.starts_with("cr-"))
-        .collect();
-    if !reservations.is_empty() {
-        requirements.push(one_of(RESERVATION_ID, &reservations));
+    // What an operator calls by its id on AWS is that reservation.
+    let is_id = |name: &&str| group == "karpenter.k8s.aws" && name.starts_with("cr-");
+    if let Some(reservation) = request.reservation.as_deref().filter(is_id) {
+        requirements.push(one_of(RESERVATION_ID, &[reservation]));
     }
     let requests = if *gpus > 0 { json!({ "nvidia.com/gpu": gpus.to_string() }) } else { json!({}) };
     json!({
@@ -112,7 +107,22 @@ pub(crate) struct Claim {
     #[serde(rename = "metadata")]
     pub(crate) meta: ObjectMeta,
     #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
     status: Status,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Spec {
+    #[serde(default)]
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Requirement {
+    key: String,
+    #[serde(default)]
+    values: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -152,9 +162,16 @@ impl Condition {
 kind!(Claim, "karpenter.sh", "v1", "NodeClaim", "nodeclaims");
 
 impl Claim {
+    /// The reservation that it is for, and no other; `None` where it is for none by its id.
+    pub(crate) fn reservation(&self) -> Option<&str> {
+        let named = self.spec.requirements.iter().find(|requirement| requirement.key == RESERVATION_ID)?;
+        named.values.first().map(String::as_str)
+    }
+
     /// The claim in the answer to its creation.
     pub(crate) fn created(object: DynamicObject) -> Self {
-        Self { meta: object.metadata, status: Status::default() }
+        let spec = object.data.get("spec").and_then(|spec| Spec::deserialize(spec).ok()).unwrap_or_default();
+        Self { meta: object.metadata, spec, status: Status::default() }
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use kube::runtime::watcher::Event;
 use stoker_core::base::ids::{LaunchKey, ProviderId};
-use stoker_core::facts::supply::{Instance, LaunchOutcome, Refusal, RefusalKind};
+use stoker_core::facts::supply::{Instance, LaunchOutcome, Refusal, RefusalKind, RefusalScope};
+use stoker_core::market::quota_names::KnownQuota;
 use tokio::time::Instant;
 
 use crate::claim::{self, Claim};
@@ -186,7 +187,17 @@ impl Ledger {
     /// What became of a claim that is gone.
     fn end_of(&self, Seen { claim, since, cut, machine }: &Seen, hears: bool, now: Instant) -> Standing {
         let name = claim.name();
-        let refused = |kind, message| Standing::Settled(LaunchOutcome::Refused(Refusal::of_market(kind, message)));
+        let refused = |kind, message: String| {
+            // GCP's and Azure's answers name the quota, AWS's do not.
+            let quota = if kind == RefusalKind::QuotaExceeded { KnownQuota::named_in(&message) } else { None };
+            let scope = match (quota, claim.reservation()) {
+                (Some(quota), _) => RefusalScope::Quota(quota.name.to_owned()),
+                // Another of the same place may have room.
+                (None, Some(name)) if kind == RefusalKind::OutOfCapacity => RefusalScope::Reservation(name.to_owned()),
+                (None, _) => RefusalScope::Market,
+            };
+            Standing::Settled(LaunchOutcome::Refused(Refusal { kind, scope, message, retry_after: None }))
+        };
         if machine.is_some() {
             return refused(RefusalKind::Config, format!("NodeClaim {name} was launched, and its machine has ended"));
         }

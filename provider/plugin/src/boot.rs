@@ -198,7 +198,7 @@ mod tests {
         let (key, group) = (LaunchKey::new("c/g/0c4de2a1/1/1").unwrap(), NodeGroupId::new("g").unwrap());
         let labels = [("a", "1"), ("b.example/c", "2")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         let taint = |key: &str| Taint { key: key.to_owned(), value: "v".to_owned(), effect: TaintEffect::NoSchedule };
-        let request = LaunchRequest { key, group, market, zone_name };
+        let request = LaunchRequest { key, group, market, zone_name, reservation: None };
         Launch { labels: labels.into(), taints: vec![taint("x"), taint("y")], ..request.into() }
     }
 

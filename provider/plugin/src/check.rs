@@ -10,6 +10,7 @@ use stoker_core::market::offer::Market;
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::outcome::Is;
 use stoker_proto::supplier::supplier_client::SupplierClient;
+use stoker_service::suppliers::{Pace, Turns};
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -112,6 +113,9 @@ struct Check {
     scope: String,
     /// What the machines are made with: the plugin's first way, or none by name.
     node_class: String,
+    /// Calls a second that the plugin takes, and their turns.
+    pace: Option<Pace>,
+    turns: Turns,
     broken: BTreeMap<Rule, String>,
     tried: BTreeSet<Rule>,
     /// Every id that a key's machine was ever given.
@@ -125,6 +129,8 @@ pub async fn run(client: SupplierClient<Channel>, plan: Plan) -> Vec<(Rule, Verd
         plan,
         scope: String::new(),
         node_class: String::new(),
+        pace: None,
+        turns: Turns::default(),
         broken: BTreeMap::new(),
         tried: BTreeSet::new(),
         ids: BTreeMap::new(),
@@ -182,6 +188,7 @@ impl Check {
         self.holds(Rule::Account, known, || format!("Describe names these accounts, one after the other: {accounts:?}"));
         let described = Described::read_any_protocol(answered).map_err(|why| format!("Describe: {why}"))?;
         let place = (self.plan.market.place.cloud.clone(), self.plan.market.place.region.clone());
+        self.pace = described.pace;
         self.node_class = described.node_classes.first().map(ToString::to_string).unwrap_or_default();
         let scope = described.scopes.into_iter().find(|(_, regions)| regions.contains(&place));
         self.scope = scope.map(|(name, _)| name).ok_or_else(|| format!("no scope of it has {}/{}", place.0, place.1))?;
@@ -203,8 +210,9 @@ impl Check {
         }
     }
 
-    /// The outcomes of a launch, by key.
+    /// The outcomes of a launch, by key, at the plugin's pace.
     async fn launch(&self, keys: &[String]) -> Result<BTreeMap<String, Is>, Stopped> {
+        self.turns.wait(self.pace).await;
         let answered = answer(self.client.clone().launch(self.request(keys))).await.map_err(|why| format!("Launch: {why}"))?;
         Ok(answered.outcomes.into_iter().filter_map(|outcome| Some((outcome.key, outcome.is?))).collect())
     }
@@ -318,6 +326,7 @@ impl Check {
     }
 
     async fn terminate(&mut self, ids: Vec<String>) -> Result<(), Stopped> {
+        self.turns.wait(self.pace).await;
         let asked = wire::TerminateRequest { cluster: self.plan.cluster.clone(), provider_ids: ids };
         let answered = answer(self.client.terminate(asked)).await.map_err(|why| format!("Terminate: {why}"))?;
         match answered.ended.into_iter().find(|one| !one.error.is_empty()) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all, try_join_all};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
     Cloud, ClusterName, LaunchKey, NodeClassName, ProviderId, Region, SupplierName, ZoneId, ZoneName,
@@ -16,7 +16,7 @@ use stoker_core::facts::supply::{EndedWhy, Instance, LaunchOutcome, LaunchReques
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_client::SupplierClient;
 use stoker_service::listener::DialFiles;
-use stoker_service::suppliers::{Launch, Supplier, SupplierError};
+use stoker_service::suppliers::{Launch, Pace, Supplier, SupplierError, Turns};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
@@ -36,6 +36,9 @@ const MOST_IN_FLIGHT: usize = 16;
 /// Most machines in a call.
 const MOST_IN_A_CALL: usize = 100;
 
+/// How long a launch may wait for its turn: well below the minute after which the service takes a call for lost.
+const TURN_WITHIN: Duration = Duration::from_secs(20);
+
 /// Most machines of a listing: twenty times what one cluster has.
 const MOST_LISTED: usize = 100_000;
 
@@ -49,6 +52,7 @@ pub struct Plugin {
     /// The last whole listing of each scope.
     listed: Mutex<BTreeMap<String, Listing>>,
     calls: Semaphore,
+    turns: Turns,
     /// What its machines boot with; `None` where their images join by themselves.
     boot: Option<Boot>,
 }
@@ -74,6 +78,8 @@ pub struct Described {
     pub node_classes: BTreeSet<NodeClassName>,
     max_in_flight: usize,
     max_batch: usize,
+    /// Calls of Launch and Terminate a second; `None` where it sets no limit.
+    pub(crate) pace: Option<Pace>,
 }
 
 impl Described {
@@ -104,6 +110,10 @@ impl Described {
             scopes.insert(name.clone(), regions.map_err(|error| format!("scope {name:?}: {error}"))?);
         }
         let classes: Result<BTreeSet<_>, _> = answer.node_classes.into_iter().map(NodeClassName::new).collect();
+        let pace = Pace::per_second(answer.calls_per_second, answer.burst);
+        if pace.is_none() && answer.calls_per_second != 0.0 {
+            return Err(format!("it takes {} calls a second, which is no rate", answer.calls_per_second));
+        }
         let bounded = |number: u32, most: usize| usize::try_from(number).unwrap_or(most).clamp(1, most);
         Ok(Self {
             name: answer.name,
@@ -112,6 +122,7 @@ impl Described {
             node_classes: classes.map_err(|error| error.to_string())?,
             max_in_flight: bounded(answer.max_in_flight, MOST_IN_FLIGHT),
             max_batch: bounded(answer.max_batch, MOST_IN_A_CALL),
+            pace,
         })
     }
 }
@@ -135,6 +146,7 @@ impl Plugin {
             known: Mutex::default(),
             listed: Mutex::default(),
             calls: Semaphore::new(MOST_IN_FLIGHT),
+            turns: Turns::default(),
             boot,
         })
     }
@@ -211,11 +223,13 @@ impl Plugin {
         ids.iter().map(|id| (id.clone(), result(id))).collect()
     }
 
-    /// Waits for a call's turn: so many of all permits that no more than the plugin's `max_in_flight` run at once.
+    /// Waits for a call's turn: at the plugin's pace, and with so many of all permits that no more than its `max_in_flight` run at once.
     async fn permit(&self, described: &Described) -> Option<SemaphorePermit<'_>> {
         let permits = MOST_IN_FLIGHT.div_ceil(described.max_in_flight);
         // Never closed.
-        self.calls.acquire_many(u32::try_from(permits).unwrap_or(1)).await.ok()
+        let permit = self.calls.acquire_many(u32::try_from(permits).unwrap_or(1)).await.ok();
+        self.turns.wait(described.pace).await;
+        permit
     }
 
     /// The machines of a scope, all of them.
@@ -271,11 +285,21 @@ impl Supplier for Plugin {
             };
             let mut alike: BTreeMap<_, Vec<Launch>> = BTreeMap::new();
             for launch in batch {
-                let what = (launch.request.market.clone(), launch.request.group.clone());
+                let LaunchRequest { market, group, reservation, .. } = &launch.request;
+                let what = (market.clone(), group.clone(), reservation.clone());
                 alike.entry(what).or_default().push(launch);
             }
             let mut outcomes = Vec::new();
             for launches in alike.values().flat_map(|launches| launches.chunks(described.max_batch)) {
+                // What was answered must not wait for what comes late: its key is asked again.
+                let wait = self.turns.until_next(described.pace);
+                if wait > TURN_WITHIN {
+                    let retry_after = SignedDuration::try_from(wait).ok();
+                    let message = "more launches wait than the plugin takes calls a second".to_owned();
+                    let outcome = LaunchOutcome::Unclear { message, retry_after };
+                    outcomes.extend(launches.iter().map(|launch| (launch.request.key.clone(), outcome.clone())));
+                    continue;
+                }
                 let _permit = self.permit(&described).await;
                 outcomes.extend(self.launch_alike(launches).await);
             }
@@ -369,6 +393,26 @@ impl Supplier for Plugin {
                         facts.quotes.insert(market, quote);
                     }
                     Err(why) => tracing::warn!(supplier = %self.name, ?price, %why, "a price cannot be read and is left out"),
+                }
+            }
+            for told in answer.quotas {
+                let shown = told.name.clone();
+                match convert::quota(told) {
+                    Ok((key, fact)) => {
+                        facts.quotas.insert(key, fact);
+                    }
+                    Err(why) => tracing::warn!(supplier = %self.name, quota = shown, %why, "a quota cannot be read and is left out"),
+                }
+            }
+            for told in answer.reservations {
+                let shown = told.id.clone();
+                match convert::reservation(told) {
+                    Ok((id, fact)) => {
+                        facts.reservations.insert(id, fact);
+                    }
+                    Err(why) => {
+                        tracing::warn!(supplier = %self.name, reservation = shown, %why, "a reservation cannot be read and is left out");
+                    }
                 }
             }
             Ok(facts)

@@ -8,7 +8,8 @@ use stoker_core::base::ids::{
 };
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::facts::supply::{
-    EndedWhy, Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, Refusal, RefusalKind, RefusalScope,
+    EndedWhy, Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, QuotaFact, QuotaKey, Refusal, RefusalKind,
+    RefusalScope, ReservationFact,
 };
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Quote, QuoteKind};
@@ -183,6 +184,11 @@ fn refusal(refused: wire::Refused) -> LaunchOutcome {
         wire::RefusalScope::CapacityTypeInRegion => RefusalScope::CapacityTypeInRegion,
         wire::RefusalScope::Region => RefusalScope::Region,
         wire::RefusalScope::Account => RefusalScope::Account,
+        // Which one is not said: it is no wider than the market.
+        wire::RefusalScope::Quota if refused.quota.is_empty() => RefusalScope::Market,
+        wire::RefusalScope::Quota => RefusalScope::Quota(refused.quota),
+        wire::RefusalScope::Reservation if refused.reservation.is_empty() => RefusalScope::Market,
+        wire::RefusalScope::Reservation => RefusalScope::Reservation(refused.reservation),
     };
     LaunchOutcome::Refused(Refusal { kind, scope, retry_after: length(refused.retry_after), message: refused.message })
 }
@@ -201,6 +207,7 @@ pub(crate) fn to_outcome(key: &LaunchKey, outcome: LaunchOutcome) -> wire::Outco
                 // No supplier says that a machine did not boot: Stoker finds that itself.
                 RefusalKind::Config | RefusalKind::BootTimeout => wire::RefusalClass::Invalid,
             };
+            let (mut quota, mut reservation) = (String::new(), String::new());
             let scope = match scope {
                 RefusalScope::Market => wire::RefusalScope::Market,
                 RefusalScope::TypeInZone => wire::RefusalScope::TypeInZone,
@@ -208,9 +215,17 @@ pub(crate) fn to_outcome(key: &LaunchKey, outcome: LaunchOutcome) -> wire::Outco
                 RefusalScope::CapacityTypeInRegion => wire::RefusalScope::CapacityTypeInRegion,
                 RefusalScope::Region => wire::RefusalScope::Region,
                 RefusalScope::Account => wire::RefusalScope::Account,
+                RefusalScope::Quota(name) => {
+                    quota = name;
+                    wire::RefusalScope::Quota
+                }
+                RefusalScope::Reservation(name) => {
+                    reservation = name;
+                    wire::RefusalScope::Reservation
+                }
             };
             let (class, scope) = (class.into(), scope.into());
-            Is::Refused(wire::Refused { class, scope, message, retry_after: retry_after.map(to_length) })
+            Is::Refused(wire::Refused { class, scope, message, retry_after: retry_after.map(to_length), quota, reservation })
         }
     };
     wire::Outcome { key: key.to_string(), is: Some(is) }
@@ -238,7 +253,7 @@ pub(crate) fn to_launch(cluster: &str, launches: &[Launch], boot_data: Vec<Vec<u
         zone_id: zone.to_string(),
         instance_type: instance_type.to_string(),
         capacity_type: to_capacity_type(*capacity_type).into(),
-        reservation: String::new(),
+        reservation: first.request.reservation.clone().unwrap_or_default(),
         node_class: first.node_class.as_ref().map(ToString::to_string).unwrap_or_default(),
         labels: first.labels.clone(),
         taints: first.taints.iter().map(taint).collect(),
@@ -253,10 +268,12 @@ pub(crate) fn launches(asked: &wire::LaunchRequest) -> Result<Vec<Launch>, Unrea
         capacity_type: capacity_type(asked.capacity_type())?,
     };
     let node_class = Some(asked.node_class.as_str()).filter(|name| !name.is_empty()).map(NodeClassName::new).transpose()?;
+    let reservation = Some(&asked.reservation).filter(|name| !name.is_empty());
     let launch = |machine: &wire::Machine| {
         let key = LaunchKey::new(machine.key.as_str())?;
         let group = key.as_str().parse::<KeyParts>().map_or_else(|_| NodeGroupId::new("unknown"), |parts| Ok(parts.group))?;
-        let request = LaunchRequest { key, group, market: market.clone(), zone_name: ZoneName::from(&market.place.zone) };
+        let zone_name = ZoneName::from(&market.place.zone);
+        let request = LaunchRequest { key, group, market: market.clone(), zone_name, reservation: reservation.cloned() };
         Ok(Launch { node_class: node_class.clone(), ..request.into() })
     };
     asked.machines.iter().map(launch).collect()
@@ -273,4 +290,130 @@ pub(crate) fn quote(quoted: &wire::Quote) -> Result<(Market, Quote), Unreadable>
     let price = UsdPerHour(quoted.micro_usd_per_hour);
     let kind = if quoted.simulated { QuoteKind::Simulated } else { QuoteKind::Live };
     Ok((market, Quote { price, kind, as_of, source: Arc::from("plugin") }))
+}
+
+/// A quota as a plugin tells it.
+pub(crate) fn quota(told: wire::Quota) -> Result<(QuotaKey, QuotaFact), Unreadable> {
+    if told.name.is_empty() {
+        return Err(Unreadable::Missing("name"));
+    }
+    let region = Some(told.region).filter(|region| !region.is_empty()).map(Region::new).transpose()?;
+    let limit = told.limit.ok_or(Unreadable::Missing("limit"))?;
+    let fact = QuotaFact { limit, used: told.used, as_of: moment(told.as_of, "as_of")? };
+    Ok(((Cloud::new(told.cloud)?, region, told.name), fact))
+}
+
+pub(crate) fn to_quota((cloud, region, name): &QuotaKey, QuotaFact { limit, used, as_of }: &QuotaFact) -> wire::Quota {
+    wire::Quota {
+        name: name.clone(),
+        cloud: cloud.to_string(),
+        region: region.as_ref().map(ToString::to_string).unwrap_or_default(),
+        limit: Some(*limit),
+        used: *used,
+        as_of: Some(to_moment(*as_of)),
+    }
+}
+
+/// A reservation as a plugin tells it.
+pub(crate) fn reservation(told: wire::Reservation) -> Result<(String, ReservationFact), Unreadable> {
+    if told.id.is_empty() {
+        return Err(Unreadable::Missing("id"));
+    }
+    let fact = ReservationFact {
+        place: place(&told.cloud, &told.region, &told.zone_id, &told.instance_type)?,
+        total: told.total.ok_or(Unreadable::Missing("total"))?,
+        free: told.free,
+        ends: told.ends.map(|ends| moment(Some(ends), "ends")).transpose()?,
+        as_of: moment(told.as_of, "as_of")?,
+    };
+    Ok((told.id, fact))
+}
+
+pub(crate) fn to_reservation(id: &str, told: &ReservationFact) -> wire::Reservation {
+    let ReservationFact { place: Place { cloud, region, zone, instance_type }, total, free, ends, as_of } = told;
+    wire::Reservation {
+        id: id.to_owned(),
+        cloud: cloud.to_string(),
+        region: region.to_string(),
+        zone_id: zone.to_string(),
+        instance_type: instance_type.to_string(),
+        total: Some(*total),
+        free: *free,
+        ends: ends.map(to_moment),
+        as_of: Some(to_moment(*as_of)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_of_an_account_come_back_as_they_were_told_and_unknown_is_not_zero() {
+        let as_of = Timestamp::from_second(1_790_000_000).unwrap();
+        for (region, used) in [(Some("us-east-1"), Some(0)), (None, None)] {
+            let region = region.map(|region| Region::new(region).unwrap());
+            let key = (Cloud::new("aws").unwrap(), region, "L-DB2E81BA".to_owned());
+            let fact = QuotaFact { limit: 0, used, as_of };
+            let told = to_quota(&key, &fact);
+            assert_eq!(quota(wire::Quota { limit: None, ..told.clone() }), Err(Unreadable::Missing("limit")));
+            assert_eq!(quota(told).unwrap(), (key, fact));
+        }
+        for (free, ends) in [(Some(0), Some(as_of)), (None, None)] {
+            let place = place("aws", "us-east-1", "use1-az1", "g6.xlarge").unwrap();
+            let fact = ReservationFact { place, total: 2, free, ends, as_of };
+            let told = to_reservation("cr-0a1b", &fact);
+            assert_eq!(reservation(wire::Reservation { as_of: None, ..told.clone() }), Err(Unreadable::Missing("as_of")));
+            assert_eq!(reservation(told).unwrap(), ("cr-0a1b".to_owned(), fact));
+        }
+    }
+
+    fn refused(class: wire::RefusalClass, scope: wire::RefusalScope) -> wire::Refused {
+        wire::Refused { class: class.into(), scope: scope.into(), ..wire::Refused::default() }
+    }
+
+    #[test]
+    fn a_refusal_of_each_scope_comes_back_as_it_was_sent() {
+        let key = LaunchKey::new("test/g/0c4de2a1/1/1").unwrap();
+        for scope in [
+            RefusalScope::Market,
+            RefusalScope::TypeInZone,
+            RefusalScope::Zone,
+            RefusalScope::Quota("L-DB2E81BA".to_owned()),
+            RefusalScope::Reservation("cr-0a1b".to_owned()),
+            RefusalScope::CapacityTypeInRegion,
+            RefusalScope::Region,
+            RefusalScope::Account,
+        ] {
+            let refusal = Refusal { kind: RefusalKind::QuotaExceeded, scope, message: "no".to_owned(), retry_after: None };
+            let refused = LaunchOutcome::Refused(refusal);
+            assert_eq!(outcome(to_outcome(&key, refused.clone()).is), refused);
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_does_not_name_its_quota_or_reservation_is_of_the_market() {
+        for scope in [wire::RefusalScope::Quota, wire::RefusalScope::Reservation] {
+            let LaunchOutcome::Refused(refusal) = refusal(refused(wire::RefusalClass::Quota, scope)) else { panic!() };
+            assert_eq!((refusal.kind, refusal.scope), (RefusalKind::QuotaExceeded, RefusalScope::Market));
+        }
+    }
+    #[test]
+    fn a_launch_names_the_reservation_that_it_is_bought_from() {
+        let market = Market {
+            place: place("aws", "us-east-1", "use1-az1", "g6.xlarge").unwrap(),
+            capacity_type: CapacityType::Reserved,
+        };
+        for reservation in [Some("cr-0a1b".to_owned()), None] {
+            let request = LaunchRequest {
+                key: LaunchKey::new("test/g/0c4de2a1/1/1").unwrap(),
+                group: NodeGroupId::new("g").unwrap(),
+                zone_name: ZoneName::from(&market.place.zone),
+                market: market.clone(),
+                reservation,
+            };
+            let asked = to_launch("test", &[request.clone().into()], vec![Vec::new()]).unwrap();
+            assert_eq!(launches(&asked).unwrap(), [Launch::from(request)]);
+        }
+    }
 }

@@ -12,7 +12,7 @@ use stoker_core::market::price::{PriceBook, QuoteKind};
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_server::{Supplier as Service, SupplierServer};
 use stoker_service::clock::Clock;
-use stoker_service::suppliers::Supplier;
+use stoker_service::suppliers::{Pace, Supplier};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
@@ -94,6 +94,8 @@ impl Service for Served {
             node_classes: classes.iter().map(ToString::to_string).collect(),
             max_in_flight: u32::try_from(self.supplier.max_in_flight()).unwrap_or(u32::MAX),
             max_batch: 100,
+            calls_per_second: self.supplier.pace().map(Pace::calls_per_second).unwrap_or_default(),
+            burst: self.supplier.pace().map(Pace::burst).unwrap_or_default(),
         }))
     }
 
@@ -157,7 +159,12 @@ impl Service for Served {
             as_of: quote.as_of.map(convert::to_moment),
             simulated: quote.kind == QuoteKind::Simulated,
         });
-        Ok(Response::new(wire::MarketsResponse { zone_names: zone_names.collect(), quotes: quotes.collect() }))
+        Ok(Response::new(wire::MarketsResponse {
+            zone_names: zone_names.collect(),
+            quotes: quotes.collect(),
+            quotas: facts.quotas.iter().map(|(key, fact)| convert::to_quota(key, fact)).collect(),
+            reservations: facts.reservations.iter().map(|(id, fact)| convert::to_reservation(id, fact)).collect(),
+        }))
     }
 
     async fn notices(&self, _: Request<wire::NoticesRequest>) -> Result<Response<Self::NoticesStream>, Status> {

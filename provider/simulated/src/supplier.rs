@@ -331,6 +331,7 @@ mod tests {
             group: stoker_core::base::ids::NodeGroupId::new("g").unwrap(),
             market: market.clone(),
             zone_name: stoker_core::base::ids::ZoneName::from(&market.place.zone),
+            reservation: None,
         }
     }
 

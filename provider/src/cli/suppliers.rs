@@ -3,8 +3,10 @@
 use clap::Args;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::text::length;
-use stoker_service::print::{table, wrapped};
+use stoker_core::catalogue::live::still_counts;
+use stoker_service::print::{count, table, wrapped};
 use stoker_service::suppliers::{CallKind, Failure, SupplierStanding, Went};
 
 use super::args::OutputArg;
@@ -75,6 +77,11 @@ impl SuppliersReport {
                 said += &wrapped(&format!("{}: ", row.name), &format!("{kind} {word} {} ago: {message}", since(*at)));
             }
         }
+        for row in &self.suppliers {
+            if let Some(told) = account(row, self.at) {
+                said += &wrapped(&format!("{}: ", row.name), &told);
+            }
+        }
         for RefusedRow { area, until, why } in &self.refused_areas {
             let left = length(until.duration_since(self.at));
             said += &wrapped("refused: ", &format!("{area}, left alone for {left}: {why}"));
@@ -82,6 +89,21 @@ impl SuppliersReport {
         let text = table(&HEADER, &["MACHINES"], rows.collect());
         if said.is_empty() { text } else { format!("{text}\n{said}") }
     }
+}
+
+/// How many quotas and reservations a supplier tells, and how old the oldest figure of each is.
+fn account(row: &SupplierStanding, now: Timestamp) -> Option<String> {
+    let told = |what, as_of: Vec<Timestamp>| {
+        let oldest = as_of.iter().min()?;
+        let age = length(now.duration_since(*oldest));
+        let stale = as_of.iter().filter(|as_of| !still_counts(**as_of, Wall(now))).count();
+        let stale = if stale > 0 { format!(", {stale} too old to count") } else { String::new() };
+        Some(format!("{} (up to {age} old{stale})", count(as_of.len(), what)))
+    };
+    let quotas = told("quota", row.quotas.iter().map(|(_, fact)| fact.as_of).collect());
+    let reservations = told("reservation", row.reservations.values().map(|fact| fact.as_of).collect());
+    let both: Vec<String> = [quotas, reservations].into_iter().flatten().collect();
+    (!both.is_empty()).then(|| format!("tells {}", both.join(" and ")))
 }
 
 fn places(row: &SupplierStanding) -> String {
@@ -98,5 +120,38 @@ fn made_with(row: &SupplierStanding) -> String {
     match row.node_classes.as_deref() {
         None | Some([]) => "-".to_owned(),
         Some(classes) => classes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoker_core::base::ids::{Cloud, SupplierName};
+    use stoker_core::facts::supply::QuotaFact;
+
+    use super::*;
+
+    #[test]
+    fn figures_of_an_account_are_shown_with_their_age() {
+        let now: Timestamp = "2026-11-02T12:00:00Z".parse().unwrap();
+        let quota = |name: &str, hours: i64| {
+            let as_of = now - jiff::SignedDuration::from_hours(hours);
+            ((Cloud::new("aws").unwrap(), None, name.to_owned()), QuotaFact { limit: 8, used: None, as_of })
+        };
+        let mut row = SupplierStanding {
+            name: SupplierName::new("lambda").unwrap(),
+            kind: "plugin".to_owned(),
+            clouds: None,
+            regions: None,
+            node_classes: None,
+            machines: None,
+            listed_at: None,
+            faults: Vec::new(),
+            calls: Vec::new(),
+            quotas: Vec::new(),
+            reservations: std::collections::BTreeMap::new(),
+        };
+        assert_eq!(account(&row, now), None);
+        row.quotas = vec![quota("a", 2), quota("b", 30)];
+        assert_eq!(account(&row, now).unwrap(), "tells 2 quotas (up to 30h old, 1 too old to count)");
     }
 }

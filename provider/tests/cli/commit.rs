@@ -39,6 +39,7 @@ fn held(nodes: &[(Where, CapacityType, u64)]) -> Memory {
                 market: Market { place: place.clone(), capacity_type: *capacity_type },
                 price: UsdPerHour(1),
                 boot_within: SignedDuration::from_mins(10),
+                reservation: None,
             };
             let record = Record {
                 id: RecordId(id),

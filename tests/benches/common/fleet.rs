@@ -132,6 +132,7 @@ impl Fleet {
                 market: offer.market.clone(),
                 price,
                 boot_within: self.catalogue.policy.boot_deadline,
+                reservation: None,
             };
             let record = Record {
                 id: RecordId(n),

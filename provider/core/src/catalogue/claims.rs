@@ -55,6 +55,8 @@ pub fn in_region(region: Option<&Region>) -> String {
 pub struct Claims {
     /// The quotas of the policy that count it, in the policy's order.
     pub listed: Vec<Claim>,
+    /// The clouds' own quotas that count it, whether the policy lists them or not.
+    known: Vec<KnownQuota>,
     /// Those that the policy does not list, and that are taken as unlimited.
     pub unlimited: Vec<Unlisted>,
     /// One that the policy does not list, for want of which nothing is bought.
@@ -72,7 +74,11 @@ impl Claims {
         };
         for known in KnownQuota::all().filter(|known| !exempt && known.counts(spec, capacity_type)) {
             let fallback = || known.fallback.and_then(KnownQuota::find).and_then(find);
+            claims.known.push(known);
             if let Some(found) = find(known).or_else(fallback) {
+                if found != known {
+                    claims.known.push(found);
+                }
                 counted.push(found);
                 continue;
             }
@@ -105,6 +111,27 @@ impl Claims {
             }
         }
         claims
+    }
+
+    /// The quota that a supplier calls `name`, in its usual spelling and with the region that it is of; `None` where nothing says that it
+    /// counts nodes bought so. `place` is where they are bought.
+    pub fn find_quota(&self, policy: &Policy, place: &Place, name: &str) -> Option<(String, Option<Region>)> {
+        if let Some(own) = self.own(policy).find(|quota| quota.name == name) {
+            return Some((own.name.clone(), own.region.clone()));
+        }
+        let known = KnownQuota::find(name).filter(|known| self.known.contains(known))?;
+        Some((known.name.to_owned(), (!known.global).then(|| place.region.clone())))
+    }
+
+    /// Whether the quota of that name, in its usual spelling, counts nodes bought so.
+    pub fn count_in(&self, policy: &Policy, name: &str) -> bool {
+        self.known.iter().any(|known| known.name == name) || self.own(policy).any(|quota| quota.name == name)
+    }
+
+    /// The quotas that only the policy describes.
+    fn own<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = &'a Quota> {
+        let listed = self.listed.iter().filter_map(|claim| policy.quotas.get(claim.quota));
+        listed.filter(|quota| matches!(quota.counts, Counts::Own { .. }))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::base::units::MiB;
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::catalogue::isolation::SHAPE_TAINT;
+use crate::catalogue::live::LiveQuotas;
 use crate::catalogue::template::{self, label_value};
 use crate::facts::supply::{CannotMake, MarketFacts};
 use crate::market::hazard::Prior;
@@ -56,7 +57,7 @@ impl Catalogue {
                 }
             }
         }
-        Self::of(Arc::clone(policy), groups, left_out)
+        Self { live: LiveQuotas::of(policy, suppliers), ..Self::of(Arc::clone(policy), groups, left_out) }
     }
 }
 

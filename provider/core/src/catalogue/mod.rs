@@ -4,7 +4,9 @@ pub mod claims;
 pub mod derive;
 pub mod group;
 pub mod isolation;
+pub mod live;
 pub(crate) mod reach;
+mod refused;
 pub mod template;
 
 use std::borrow::Cow;
@@ -16,6 +18,7 @@ use crate::base::index::Lookup;
 use crate::catalogue::claims::{GroupClaims, Unlisted};
 use crate::catalogue::derive::LeftOut;
 use crate::catalogue::group::Group;
+use crate::catalogue::live::LiveQuotas;
 use crate::catalogue::reach::Reach;
 use crate::market::offer::{CapacityType, Place};
 use crate::policy::Policy;
@@ -33,6 +36,8 @@ pub struct Catalogue {
     claims: Lookup<NodeGroupId, GroupClaims>,
     /// The commitments that reach the groups' nodes.
     reach: Lookup<NodeGroupId, Reach>,
+    /// What suppliers told of the policy's quotas.
+    live: LiveQuotas,
 }
 
 impl Catalogue {
@@ -40,13 +45,14 @@ impl Catalogue {
         let claims = groups.values().map(|group| (group.id.clone(), GroupClaims::of(&policy, group))).collect();
         let reach = |group: &Group| Reach::of(&policy.commitments, &group.place, &group.spec);
         let reach = groups.values().map(|group| (group.id.clone(), reach(group))).collect();
-        Self { policy, groups, left_out, claims, reach }
+        Self { policy, groups, left_out, claims, reach, live: LiveQuotas::default() }
     }
 
-    /// The same groups under a policy that differs in limits, quotas, shares or the order of `prefer` only; without what was left out.
+    /// The same groups under a policy that differs in limits, quotas, shares or the order of `prefer` only, and whose quotas
+    /// are in the same order; without what was left out.
     #[must_use]
     pub fn under(&self, policy: Arc<Policy>) -> Self {
-        Self::of(policy, self.groups.clone(), Vec::new())
+        Self { live: self.live.clone(), ..Self::of(policy, self.groups.clone(), Vec::new()) }
     }
 
     /// What the nodes of a group count against; worked out again for one that is only remembered.

@@ -192,8 +192,9 @@ impl<'s> Round<'s> {
             for (o, offer) in group.offers.iter().enumerate() {
                 let Ok((own, _)) = scales.admit(group, offer) else { continue };
                 // A market on trial takes one launch, which the records may not show yet.
-                let tried = scales.memory.refusal(&offer.market, &group.supplier).map_or(0, |refused| {
-                    runs.iter().filter(|run| refused.is_tried_in(&run.offer.market)).map(|run| run.nodes).sum()
+                let tried = scales.memory.refusal(&offer.market, group, scales.catalogue).map_or(0, |refused| {
+                    let tries = |run: &&Run<'_>| refused.is_tried_in(run.group, &run.offer.market, scales.catalogue);
+                    runs.iter().filter(tries).map(|run| run.nodes).sum()
                 });
                 let most = own.room.saturating_sub(tried);
                 let price = own.parts.quote.price;

@@ -13,6 +13,7 @@ use crate::limits::usage::Bound;
 use crate::market::hazard::percent;
 use crate::market::offer::{CapacityType, Market};
 use crate::market::price::Unpriced;
+use crate::state::memory::Backoff;
 use crate::state::spot_history::REGION_EVENTS;
 
 /// Why an offer may not be bought now.
@@ -157,6 +158,14 @@ pub enum OfferVerdict {
     LargerStep,
     /// As good as the winner; the tie went by name.
     Tied,
+}
+
+impl Barred {
+    /// What was refused is left alone: an area, or the market alone.
+    pub fn backed_off(area: Option<&RefusedArea>, Backoff { kind, since, until, .. }: &Backoff) -> Self {
+        let (code, area) = (kind.code().to_owned(), area.cloned().map(Box::new));
+        Self::BackedOff { code, area, since: *since, until: *until }
+    }
 }
 
 impl std::fmt::Display for OfferVerdict {

@@ -7,9 +7,9 @@ use crate::base::units::UsdPerHour;
 use crate::catalogue::Catalogue;
 use crate::catalogue::claims::Unlisted;
 use crate::catalogue::group::Group;
-use crate::facts::supply::RefusalKind;
-use crate::limits::commitment::Marginal;
-use crate::limits::usage::{Bound, Usage};
+use crate::facts::supply::{RefusalKind, RefusedArea};
+use crate::limits::commitment::{Marginal, Reservations};
+use crate::limits::usage::{Bound, Usage, group_of};
 use crate::market::hazard::{Hazard, Prior};
 use crate::market::offer::{CapacityType, Market, Offer};
 use crate::market::price::Unpriced;
@@ -93,8 +93,11 @@ impl<'a> Scales<'a> {
             self.spot_open(group, offer, &parts)?;
         }
         let market_room = self.market_room(group, &offer.market)?;
-        let next = self.next(group, offer, parts.quote.price);
-        let kept_room = self.kept_room(&offer.market)?;
+        let mut next = self.next(group, offer, parts.quote.price);
+        let (kept_room, reservation) = self.kept_room(&offer.market)?;
+        if let (Some(by), Some(name)) = (&mut next.by, reservation) {
+            name.clone_into(&mut by.name);
+        }
         let preference = group_preference(self.catalogue, group, offer.market.capacity_type).unwrap_or(usize::MAX);
         if next.by.is_some() {
             let effective = next.effective().plus(parts.transfer.unwrap_or_default());
@@ -119,16 +122,25 @@ impl<'a> Scales<'a> {
         self.usage.committed.marginal(self.catalogue, group, &offer.market, price)
     }
 
-    /// How many nodes the capacity reserved has room for, where it is what the offer buys from.
-    fn kept_room(&self, market: &Market) -> Result<u32, Barred> {
+    /// How many nodes the capacity reserved has room for, where it is what the offer buys from, and what the policy calls the reservation
+    /// that comes first, where suppliers refused another.
+    fn kept_room(&self, market: &Market) -> Result<(u32, Option<&'a str>), Barred> {
+        let (memory, commitments) = (self.memory, &self.catalogue.policy.commitments);
         if market.capacity_type != CapacityType::Reserved {
-            return Ok(u32::MAX);
+            return Ok((u32::MAX, None));
         }
-        match self.usage.committed.slot(&self.catalogue.policy.commitments, &market.place) {
-            // The operator's own price for reserved capacity that no commitment describes.
-            None => Ok(u32::MAX),
-            Some(slot) => slot.map(|(_, nodes)| nodes).map_err(Barred::NoSlot),
+        // The operator's own price for reserved capacity that no commitment describes.
+        let Some(slot) = self.usage.committed.slot(commitments, &market.place) else { return Ok((u32::MAX, None)) };
+        let (_, free) = slot.map_err(Barred::NoSlot)?;
+        if !memory.refused_areas.keys().any(|area| matches!(area, RefusedArea::Reservation(of, _) if *of == market.place)) {
+            return Ok((free, None));
         }
+        let reservations = Reservations::at(&market.place, commitments, memory, self.times);
+        let room = reservations.room(free).map_err(|refused| match refused {
+            Some((area, backoff)) => Barred::backed_off(Some(area), backoff),
+            None => Barred::OnTrial,
+        })?;
+        Ok((room, reservations.next()))
     }
 
     /// Whether the group may grow at all, whatever the offer.
@@ -190,14 +202,14 @@ impl<'a> Scales<'a> {
 
     /// How many launches a market's own history allows: none while it is left alone, one while it is on trial.
     fn market_room(&self, group: &Group, market: &Market) -> Result<u32, Barred> {
-        let Some(refused) = self.memory.refusal(market, &group.supplier) else { return Ok(u32::MAX) };
-        let Backoff { kind, since, until, .. } = refused.backoff;
+        let Some(refused) = self.memory.refusal(market, group, self.catalogue) else { return Ok(u32::MAX) };
+        let Backoff { kind, until, .. } = refused.backoff;
         if self.times.now < *until {
-            let (code, area) = (kind.code().to_owned(), refused.area.cloned().map(Box::new));
-            return Err(Barred::BackedOff { code, area, since: *since, until: *until });
+            return Err(Barred::backed_off(refused.area, refused.backoff));
         }
         let on_trial = self.memory.records.values().any(|record| match &record.state {
-            State::Launching { purchase, .. } => refused.is_tried_in(&purchase.market),
+            State::Launching { purchase, .. } => group_of(record, self.memory, self.catalogue)
+                .is_some_and(|group| refused.is_tried_in(group, &purchase.market, self.catalogue)),
             // Selling was never the trouble of a market whose machines did not boot: the trial ends when one has.
             State::Booting { purchase, .. } => *kind == RefusalKind::BootTimeout && purchase.market == *market,
             _ => false,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::base::engine_clock::Times;
-use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
+use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::base::index::{Lookup, LookupSet};
 use crate::base::kinds::ReturnToSpot;
 use crate::base::units::{UsdMicros, UsdPerHour};
@@ -22,7 +22,7 @@ use crate::facts::supply::RefusalKind;
 use crate::limits::commitment::release_order;
 use crate::limits::usage::{Usage, group_of};
 use crate::market::hazard::Hazard;
-use crate::market::offer::{CapacityType, Market, Place};
+use crate::market::offer::{CapacityType, Market, Offer, Place};
 use crate::market::transfer::Transfer;
 use crate::policy::Pool;
 use crate::policy::rules::spot::SpotRules;
@@ -62,8 +62,9 @@ pub(crate) fn moves_back(pool: &Pool) -> Option<&SpotRules> {
 /// Without the last, sizes that are seldom asked for stay on demand for up to an hour after their zone is back, as nothing but an order of
 /// their own would tell.
 pub fn has_settled(
+    catalogue: &Catalogue,
     memory: &Memory,
-    supplier: &SupplierName,
+    group: &Group,
     market: &Market,
     sold_beside: Option<Timestamp>,
     now: Timestamp,
@@ -77,7 +78,7 @@ pub fn has_settled(
         past(refused.until, if beside { SignedDuration::ZERO } else { LONGEST_BACKOFF })
     };
     let reclaimed = memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
-    memory.refusal(market, supplier).is_none_or(|refused| is_open(refused.backoff))
+    memory.refusal(market, group, catalogue).is_none_or(|refused| is_open(refused.backoff))
         && reclaimed.is_none_or(|at| past(at, DWELL))
 }
 
@@ -183,9 +184,8 @@ impl<'a> SpotReturn<'a> {
         let mut settled: Lookup<_, Settled<'_>> = Lookup::default();
         for group in catalogue.pool_groups(&pool.name) {
             let sold_beside = running.sales.beside(group);
-            for offer in
-                group.offers.iter().filter(|offer| has_settled(memory, &group.supplier, &offer.market, sold_beside, times.now))
-            {
+            let settled_at = |offer: &&Offer| has_settled(catalogue, memory, group, &offer.market, sold_beside, times.now);
+            for offer in group.offers.iter().filter(settled_at) {
                 let Settled { groups, targets } = settled.entry(type_of(group)).or_default();
                 if groups.last().is_none_or(|last| last.id != group.id) {
                     groups.push(group);
@@ -233,7 +233,7 @@ impl<'a> SpotReturn<'a> {
             // A market that may have no room gains less, so what runs there need not be known of one that does not pay anyway.
             pays(gain)?;
             // One that refused after it had sold may be full.
-            let has_refused = scales.memory.refusal(market, &group.supplier).is_some();
+            let has_refused = scales.memory.refusal(market, group, scales.catalogue).is_some();
             let is_open = self.running.markets.contains(market) && !has_refused;
             pays(if is_open { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) })
         };
@@ -269,7 +269,7 @@ impl<'a> SpotReturn<'a> {
         let (eligible, _) = scales.rank(groups.iter().copied());
         let settled = eligible.into_iter().find(|e| {
             let sold_beside = self.running.sales.beside(e.group);
-            has_settled(scales.memory, &e.group.supplier, &e.offer.market, sold_beside, scales.times.now)
+            has_settled(scales.catalogue, scales.memory, e.group, &e.offer.market, sold_beside, scales.times.now)
         })?;
         let transfer = settled.group.transfer;
         Some(Target { market: settled.offer.market.clone(), parts: settled.parts, transfer })

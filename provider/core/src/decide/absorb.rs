@@ -57,7 +57,7 @@ pub(super) fn outcomes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         let Some(record) = by_key.get(key).and_then(|id| changes.memory.records.get(id)).cloned() else { continue };
         match (&record.state, outcome) {
             (State::Launching { purchase, .. }, LaunchOutcome::Launched(made)) => {
-                sold(pass, changes, &record.group, &purchase.market);
+                sold(pass, changes, &record.group, purchase);
                 changes.set_state(pass, record.id, booting(purchase, made));
             }
             (State::Cancelled { purchase, .. }, LaunchOutcome::Launched(made)) => {
@@ -87,12 +87,17 @@ pub(super) fn outcomes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 }
 
 /// A market that sells is not shut, nor is what it is part of. One whose machines did not boot is: selling was never its trouble.
-fn sold(pass: &Pass<'_>, changes: &mut Changes<'_>, group: &NodeGroupId, market: &Market) {
+fn sold(pass: &Pass<'_>, changes: &mut Changes<'_>, group: &NodeGroupId, purchase: &Purchase) {
+    let market = &purchase.market;
     if changes.memory.refused.get(market).is_some_and(|b| b.kind != RefusalKind::BootTimeout) {
         changes.memory.refused.remove(market);
     }
     if let Some(group) = pass.group(group) {
-        changes.memory.refused_areas.retain(|area, _| !area.covers(market, &group.supplier));
+        let is_of = |area: &RefusedArea| match area {
+            RefusedArea::Reservation(place, name) => *place == market.place && purchase.reservation.as_ref() == Some(name),
+            area => pass.catalogue.is_in(area, group, market),
+        };
+        changes.memory.refused_areas.retain(|area, _| !is_of(area));
     }
 }
 
@@ -105,7 +110,7 @@ fn refused(
     no: &Refusal,
     asked_at: Timestamp,
 ) {
-    let area = pass.group(group).and_then(|group| RefusedArea::of(no.scope, market, &group.supplier));
+    let area = pass.group(group).and_then(|group| pass.catalogue.refused_area(&no.scope, group, market));
     let before = match &area {
         Some(area) => changes.memory.refused_areas.get(area),
         None => changes.memory.refused.get(market),
@@ -185,8 +190,8 @@ fn listed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &Arc<Instance>) 
         // The answer to the launch was lost; the inventory tells it.
         State::Launching { purchase, .. } if purchase.key == made.key => {
             let state = booting(purchase, made);
-            let (id, group) = (record.id, record.group.clone());
-            sold(pass, changes, &group, &made.market);
+            let (id, group, purchase) = (record.id, record.group.clone(), purchase.clone());
+            sold(pass, changes, &group, &purchase);
             changes.set_state(pass, id, state);
         }
         State::Cancelled { purchase, .. } if purchase.key == made.key => {
@@ -231,6 +236,7 @@ fn adopt<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, key: KeyText<'_>, made:
         market: made.market.clone(),
         price,
         boot_within: pass.catalogue.policy.boot_deadline,
+        reservation: None,
     };
     let record = Record {
         id: key.record,

@@ -125,7 +125,7 @@ fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 /// Whether a market of a pool has refused, or taken nodes back, since then.
 fn has_shut(pass: &Pass<'_>, changes: &Changes<'_>, pool: &PoolName, market: &Market, since: Timestamp) -> bool {
     let group = pass.catalogue.pool_groups(pool).find(|group| group.place == market.place);
-    let refused = group.and_then(|group| changes.memory.refusal(market, &group.supplier));
+    let refused = group.and_then(|group| changes.memory.refusal(market, group, pass.catalogue));
     let refused = refused.is_some_and(|refused| refused.backoff.since >= since);
     let reclaimed = changes.memory.spot.get(&market.place).and_then(|known| known.event_at).is_some_and(|at| at >= since);
     let region = (market.place.cloud.clone(), market.place.region.clone());

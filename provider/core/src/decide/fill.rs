@@ -7,6 +7,7 @@ use super::pass::{Changes, Pass, after};
 use crate::base::ids::{NodeGroupId, OrderId, RecordId};
 use crate::base::sabotage;
 use crate::base::units::UsdPerHour;
+use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::choose::allocate::{Allocation, Proof, allocate, tell_binding};
 use crate::choose::candidate::Barred;
@@ -14,9 +15,11 @@ use crate::choose::explanation::Explanation;
 use crate::choose::rank::{Scales, retell};
 use crate::choose::sensitivity::mark_ends;
 use crate::facts::supply::{KeyParts, LaunchRequest, RefusalKind};
+use crate::limits::commitment::Reservations;
 use crate::limits::usage::{Usage, group_of};
-use crate::market::offer::Market;
+use crate::market::offer::{CapacityType, Market, Offer};
 use crate::plan::{Action, Note};
+use crate::policy::Policy;
 use crate::state::memory::Backoff;
 use crate::state::record::{Phase, Purchase, Record, State};
 
@@ -132,7 +135,7 @@ fn fill_order<'a>(
     mark_ends(&bought, &mut candidates, !left.is_empty());
     if !left.is_empty() {
         let (_, barred) = bought.rank([group]);
-        let reason = why_nothing(&barred, changes, group);
+        let reason = why_nothing(catalogue, &barred, changes, group);
         // Nothing waits forever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
         let waiting = barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
         let ordered = left.iter().filter_map(|id| changes.memory.records.get(id)).map(|record| record.ordered_at).min();
@@ -176,7 +179,11 @@ fn launch<'a>(
     let Ok(key) = (KeyParts { cluster, group: group.id.clone(), incarnation, record: id, attempt }).key() else {
         return false;
     };
-    let purchase = Purchase { key, market: market.clone(), price, boot_within: pass.catalogue.policy.boot_deadline };
+    let Policy { boot_deadline, commitments, .. } = pass.catalogue.policy.as_ref();
+    let kept = (market.capacity_type == CapacityType::Reserved)
+        .then(|| Reservations::at(&market.place, commitments, &changes.memory, pass.times()));
+    let reservation = kept.and_then(|kept| kept.next()).map(str::to_owned);
+    let purchase = Purchase { key, market: market.clone(), price, boot_within: *boot_deadline, reservation };
     changes.edit(pass, id, |record| {
         record.attempts = attempt;
         record.state = State::Launching { purchase, since: pass.now, retry_at: None };
@@ -186,11 +193,13 @@ fn launch<'a>(
 
 /// Why nothing is left to try, as a class and in words: the first refusal there was, else the first limit that binds.
 fn why_nothing(
-    barred: &[(&Group, &crate::market::offer::Offer, Barred)],
+    catalogue: &Catalogue,
+    barred: &[(&Group, &Offer, Barred)],
     changes: &Changes<'_>,
     group: &Group,
 ) -> (RefusalKind, String) {
-    if let Some(refused) = group.offers.iter().find_map(|offer| changes.memory.refusal(&offer.market, &group.supplier)) {
+    let mut refusals = group.offers.iter().filter_map(|offer| changes.memory.refusal(&offer.market, group, catalogue));
+    if let Some(refused) = refusals.next() {
         let Backoff { kind, message, .. } = refused.backoff;
         let what = refused.area.map_or_else(|| refused.market.to_string(), ToString::to_string);
         return (*kind, format!("{what}: {message}"));
@@ -273,6 +282,7 @@ pub(super) fn ask_again<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
                 group: group.id.clone(),
                 market: purchase.market.clone(),
                 zone_name: group.zone_name.clone(),
+                reservation: purchase.reservation.clone(),
             },
             price: purchase.price,
         });

@@ -138,7 +138,11 @@ fn next_moments(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<jiff::Timestamp> 
     let commitments = pass.catalogue.policy.commitments.iter().flat_map(Commitment::moments);
     let pools = pass.catalogue.policy.pools.iter();
     let off_hours = pools.filter_map(|pool| pool.off_hours.as_ref().and_then(|off| off.at(pass.wall.0).1));
-    let on_wall = lapses.chain(commitments).chain(off_hours).map(|at| pass.times().when_wall_shows(at));
+    let on_wall = lapses
+        .chain(commitments)
+        .chain(pass.catalogue.live_quotas_lapse())
+        .chain(off_hours)
+        .map(|at| pass.times().when_wall_shows(at));
     on_wall.chain(backoffs).chain(credits).chain(stale).filter(|at| *at > pass.now).collect()
 }
 

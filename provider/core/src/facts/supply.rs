@@ -115,6 +115,9 @@ pub struct LaunchRequest {
     pub market: Market,
     /// The zone as the node will be labelled.
     pub zone_name: ZoneName,
+    /// What the policy calls the reservation that it is bought from; `None` where it is bought from none, or from no one that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
 }
 
 /// How a launch ended.
@@ -158,7 +161,7 @@ impl Refusal {
 }
 
 /// What a refusal concerns. The supplier says no wider than it knows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RefusalScope {
     /// The market that was asked: the instance type in that zone, bought that way.
@@ -168,6 +171,10 @@ pub enum RefusalScope {
     TypeInZone,
     /// The zone.
     Zone,
+    /// Everything in the region that counts against the quota which the supplier calls so.
+    Quota(String),
+    /// What is bought from the reservation which the policy calls so.
+    Reservation(String),
     /// Everything in the region that is bought that way.
     CapacityTypeInRegion,
     /// The region.
@@ -191,6 +198,10 @@ pub enum RefusedArea {
     TypeInZone(Place),
     /// A zone.
     Zone(Cloud, Region, ZoneId),
+    /// What counts against a quota, of a region or of all regions together.
+    Quota(Cloud, Option<Region>, String),
+    /// What is bought from a reservation in its place.
+    Reservation(Place, String),
     /// What is bought so in a region.
     CapacityTypeInRegion(Cloud, Region, CapacityType),
     /// A region.
@@ -199,42 +210,14 @@ pub enum RefusedArea {
     Account(SupplierName),
 }
 
-impl RefusedArea {
-    /// What a refusal of a launch in that market closes; `None` where that is the market alone.
-    pub fn of(scope: RefusalScope, market: &Market, supplier: &SupplierName) -> Option<Self> {
-        let Place { cloud, region, zone, .. } = &market.place;
-        Some(match scope {
-            RefusalScope::Market => return None,
-            RefusalScope::TypeInZone => Self::TypeInZone(market.place.clone()),
-            RefusalScope::Zone => Self::Zone(cloud.clone(), region.clone(), zone.clone()),
-            RefusalScope::CapacityTypeInRegion => {
-                Self::CapacityTypeInRegion(cloud.clone(), region.clone(), market.capacity_type)
-            }
-            RefusalScope::Region => Self::Region(cloud.clone(), region.clone()),
-            RefusalScope::Account => Self::Account(supplier.clone()),
-        })
-    }
-
-    /// Whether a market of that supplier is in it.
-    pub fn covers(&self, market: &Market, supplier: &SupplierName) -> bool {
-        let place = &market.place;
-        match self {
-            Self::TypeInZone(of) => of == place,
-            Self::Zone(cloud, region, zone) => (cloud, region, zone) == (&place.cloud, &place.region, &place.zone),
-            Self::CapacityTypeInRegion(cloud, region, bought) => {
-                (cloud, region, *bought) == (&place.cloud, &place.region, market.capacity_type)
-            }
-            Self::Region(cloud, region) => (cloud, region) == (&place.cloud, &place.region),
-            Self::Account(of) => of == supplier,
-        }
-    }
-}
-
 impl fmt::Display for RefusedArea {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TypeInZone(place) => write!(f, "{place}"),
             Self::Zone(cloud, region, zone) => write!(f, "zone {cloud}/{region}/{zone}"),
+            Self::Quota(_, Some(region), name) => write!(f, "quota {name} {region}"),
+            Self::Quota(_, None, name) => write!(f, "quota {name}"),
+            Self::Reservation(_, name) => write!(f, "reservation {name}"),
             Self::CapacityTypeInRegion(cloud, region, bought) => write!(f, "all {bought} capacity of region {cloud}/{region}"),
             Self::Region(cloud, region) => write!(f, "region {cloud}/{region}"),
             Self::Account(supplier) => write!(f, "all of supplier {supplier}"),
@@ -410,7 +393,41 @@ impl Observation {
     }
 }
 
-/// What a supplier knows of its markets: slow facts, asked now and then.
+/// A quota as a supplier tells it: its cloud, its region (`None` for all regions together) and what the cloud calls it.
+pub type QuotaKey = (Cloud, Option<Region>, String);
+
+/// What a supplier tells of a quota of its account, in the quota's own unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaFact {
+    /// The limit.
+    pub limit: u32,
+    /// What the whole account uses of it, this cluster included; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<u32>,
+    /// When this was true.
+    pub as_of: Timestamp,
+}
+
+/// What a supplier tells of a reservation of its account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReservationFact {
+    /// Where it keeps machines, and of which type.
+    pub place: Place,
+    /// How many it keeps.
+    pub total: u32,
+    /// How many of these are not used; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<u32>,
+    /// When it ends; `None` where it does not, or that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Timestamp>,
+    /// When this was true.
+    pub as_of: Timestamp,
+}
+
+/// What a supplier knows of its markets and its account: slow facts, asked now and then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarketFacts {
     /// The clouds it can make nodes in.
@@ -431,6 +448,12 @@ pub struct MarketFacts {
     /// Live quotes. They replace the table's.
     #[serde(with = "crate::base::pairs")]
     pub quotes: BTreeMap<Market, Quote>,
+    /// Quotas of the account, where it tells them.
+    #[serde(default, with = "crate::base::pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub quotas: BTreeMap<QuotaKey, QuotaFact>,
+    /// Reservations of the account by their ids, where it tells them. They are shown, and the policy's commitments count.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reservations: BTreeMap<String, ReservationFact>,
 }
 
 /// Why a supplier cannot make a node.

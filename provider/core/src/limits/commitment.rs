@@ -11,6 +11,7 @@ mod marginal;
 mod propose;
 mod reach;
 mod release;
+mod reservations;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -23,5 +24,6 @@ pub use history::UsedHour;
 pub use marginal::{CoveredBy, Marginal, NoSlot};
 pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, propose};
 pub use release::{PaidFor, release_order};
+pub use reservations::Reservations;
 pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
 pub use tranche::{Tranche, Tranches};

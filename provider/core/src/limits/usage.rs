@@ -32,6 +32,8 @@ pub use zones::{Zone, ZoneOf, ZoneShare};
 /// touches, so that whatever it becomes, nothing is oversold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// The time for which it is counted: limits that suppliers told count for a day.
+    pub wall: Wall,
     /// Records that count, by group.
     pub targets: BTreeMap<NodeGroupId, u32>,
     /// Records that count, by pool.

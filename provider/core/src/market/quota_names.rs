@@ -88,6 +88,14 @@ impl KnownQuota {
         Self::all().find(|known| bare(known.name) == name)
     }
 
+    /// The quota that a cloud's answer names; of several, that with the longest name, which may have another's in it. Azure's `cores` is
+    /// not looked for: answers about its other quotas have the word as well.
+    pub fn named_in(answer: &str) -> Option<Self> {
+        let answer = answer.to_lowercase();
+        let is_named = |known: &Self| known.name != "cores" && answer.contains(&known.name.to_lowercase());
+        Self::all().filter(is_named).max_by_key(|known| known.name.len())
+    }
+
     /// Every one.
     pub fn all() -> impl Iterator<Item = Self> {
         AWS.iter().chain(GCP).chain(AZURE).map(Self)

@@ -9,9 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::base::ids::{
-    Cloud, Incarnation, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName,
-};
+use crate::base::ids::{Cloud, Incarnation, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::facts::foreign::Foreign;
@@ -136,8 +134,6 @@ pub struct Backoff {
 pub struct RefusedMarket<'a> {
     /// The market.
     pub market: &'a Market,
-    /// Whose it is.
-    pub supplier: &'a SupplierName,
     /// The area of it that was refused; `None` where that was the market alone.
     pub area: Option<&'a RefusedArea>,
     /// Why, and how long it is left alone.
@@ -175,18 +171,18 @@ impl Backoff {
 }
 
 impl RefusedMarket<'_> {
-    /// Whether a launch in `market`, of the same supplier, tries what was refused.
-    pub fn is_tried_in(&self, market: &Market) -> bool {
-        self.area.map_or(market == self.market, |area| area.covers(market, self.supplier))
+    /// Whether a launch for a node of `group` in `market` tries what was refused.
+    pub fn is_tried_in(&self, group: &Group, market: &Market, catalogue: &Catalogue) -> bool {
+        self.area.map_or(market == self.market, |area| catalogue.is_in(area, group, market))
     }
 }
 
 impl Memory {
-    /// The refusal that keeps a market of that supplier closed longest: its own, or one of an area that it is in.
-    pub fn refusal<'a>(&'a self, market: &'a Market, supplier: &'a SupplierName) -> Option<RefusedMarket<'a>> {
-        let refused = |area, backoff| RefusedMarket { market, supplier, area, backoff };
+    /// The refusal that keeps a market of that group closed longest: its own, or one of an area that it is in.
+    pub fn refusal<'a>(&'a self, market: &'a Market, group: &Group, catalogue: &Catalogue) -> Option<RefusedMarket<'a>> {
+        let refused = |area, backoff| RefusedMarket { market, area, backoff };
         let own = self.refused.get(market).map(|backoff| refused(None, backoff.as_ref()));
-        let areas = self.refused_areas.iter().filter(|(area, _)| area.covers(market, supplier));
+        let areas = self.refused_areas.iter().filter(|(area, _)| catalogue.is_in(area, group, market));
         own.into_iter()
             .chain(areas.map(|(area, backoff)| refused(Some(area), backoff.as_ref())))
             .max_by_key(|refused| refused.backoff.until)

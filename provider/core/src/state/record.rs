@@ -96,6 +96,9 @@ pub struct Purchase {
     pub price: UsdPerHour,
     /// How long it may take to join the cluster: the policy's word when it was chosen, so that a reload ends no machine.
     pub boot_within: SignedDuration,
+    /// What the policy calls the reservation that it is bought from; `None` where it is bought from none, or nobody knows from which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
 }
 
 /// Where a record stands.

@@ -19,7 +19,8 @@ use stoker_core::decide::orders;
 use stoker_core::decide::{decide, is_fresh};
 use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
-    Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind,
+    Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, QuotaFact, Refusal, RefusalKind,
+    ReservationFact,
 };
 use stoker_core::limits::usage::Usage;
 use stoker_core::market::offer::{Arch, CapacityType, GpuNames, GpuSpec, InstanceSpec, Market, Place};
@@ -169,10 +170,14 @@ pub(super) fn prices(now: Timestamp) -> PriceBook {
 
 pub(super) fn facts(live_micros: i64, now: Timestamp) -> Facts {
     let zone = (Cloud::new("aws").unwrap(), ZoneId::new("use1-az6").unwrap());
+    let quota = (Cloud::new("aws").unwrap(), None, "Q".to_owned());
+    let reservation = ReservationFact { place: place(), total: 2, free: None, ends: Some(now), as_of: now };
     let facts = MarketFacts {
         clouds: [Cloud::new("aws").unwrap()].into(),
         zone_names: [(zone, ZoneName::new("us-east-1a").unwrap())].into(),
         quotes: [(market(CapacityType::Spot), quote(live_micros, QuoteKind::Live, now))].into(),
+        quotas: [(quota, QuotaFact { limit: 1_000, used: Some(0), as_of: now })].into(),
+        reservations: [("cr-0a1b".to_owned(), reservation)].into(),
         ..MarketFacts::default()
     };
     [(supplier(), facts)].into()
@@ -391,6 +396,7 @@ impl World {
                 group: group.id.clone(),
                 market: market(CapacityType::Spot),
                 zone_name: group.zone_name.clone(),
+                reservation: None,
             };
             let machine = self.machine(&request);
             let record = Record {
@@ -410,6 +416,7 @@ impl World {
                         market: request.market,
                         price: UsdPerHour(250_000),
                         boot_within: SignedDuration::from_mins(10),
+                        reservation: None,
                     },
                     instance: machine.provider_id,
                     launched_at: self.now,

@@ -28,12 +28,12 @@ fn launch() -> Launch {
             group: NodeGroupId::new("gpu.g6-xlarge.us-east-1a").unwrap(),
             market: Market { place, capacity_type: CapacityType::Spot },
             zone_name: ZoneName::new("us-east-1b").unwrap(),
+            reservation: None,
         },
         node_class: Some(NodeClassName::new("gpu").unwrap()),
         labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         taints: vec![Taint { key: "nvidia.com/gpu".to_owned(), value: "true".to_owned(), effect: TaintEffect::NoSchedule }],
         gpus: 1,
-        reservations: Vec::new(),
     }
 }
 
@@ -103,15 +103,15 @@ fn a_machine_is_read_back_as_it_was_ordered() {
 
 #[test]
 fn a_reservation_that_is_called_by_its_id_is_the_one_that_is_used() {
-    let asked = |names: &[&str]| {
+    let asked = |name: &str| {
         let mut launch = launch();
         launch.request.market.capacity_type = CapacityType::Reserved;
-        launch.reservations = names.iter().map(|name| (*name).to_owned()).collect();
-        made(&launch)["spec"]["requirements"][3].clone()
+        launch.request.reservation = Some(name.to_owned());
+        made(&launch)
     };
-    let wanted = json!({
-        "key": "karpenter.k8s.aws/capacity-reservation-id", "operator": "In", "values": ["cr-0a1b", "cr-2c3d"],
-    });
-    assert_eq!(asked(&["cr-0a1b", "our block", "cr-2c3d"]), wanted);
-    assert_eq!(asked(&["our block"]), Value::Null);
+    let wanted = json!({ "key": "karpenter.k8s.aws/capacity-reservation-id", "operator": "In", "values": ["cr-0a1b"] });
+    assert_eq!(asked("cr-0a1b")["spec"]["requirements"][3], wanted);
+    let claim: Claim = serde_json::from_value(asked("cr-0a1b")).unwrap();
+    assert_eq!(claim.reservation(), Some("cr-0a1b"));
+    assert_eq!(asked("our block")["spec"]["requirements"][3], Value::Null);
 }

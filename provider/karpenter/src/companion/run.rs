@@ -173,9 +173,9 @@ impl Running {
         let used = Used::of(&view.memory, &view.catalogue, Times { now: view.at, wall: view.wall });
         let (book, used, occupied) = (companion.book.as_ref(), used.as_ref(), occupied.as_deref());
         // In a dry run nothing is wanted, so what was written before is given back.
-        let nothing =
-            policy.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..policy.as_ref().clone() });
-        let policy = nothing.as_ref().unwrap_or(policy);
+        let live = view.catalogue.policy_at(view.wall);
+        let nothing = live.karpenter.dry_run.then(|| Policy { karpenter: BesideKarpenter::default(), ..live.as_ref().clone() });
+        let policy = nothing.as_ref().unwrap_or(&live);
         let seen = companion.readings.seen_of_others();
         let probed = Some(Probed { seen: &seen, now: companion.readings.times().now });
         let floors = view.ready.is_ok().then_some(view.accounts.floors.as_slice());

@@ -229,3 +229,43 @@ fn a_claim_that_is_created_during_a_listing_is_not_lost() {
     ledger.claim(Event::InitDone, later);
     assert!(matches!(ledger.standing(&key(), true, later + EVENT_WITHIN), Standing::Waits(_)));
 }
+
+#[test]
+fn an_answer_that_names_a_used_up_quota_is_a_refusal_of_that_quota() {
+    let now = Instant::now();
+    for (answer, scope) in [
+        ("Quota 'NVIDIA_L4_GPUS' exceeded. Limit: 1.0 in region us-central1", Some("NVIDIA_L4_GPUS")),
+        ("Quota 'PREEMPTIBLE_NVIDIA_L4_GPUS' exceeded", Some("PREEMPTIBLE_NVIDIA_L4_GPUS")),
+        ("exceeding approved standardNCADSA100v4Family Cores quota", Some("StandardNCADSA100v4Family")),
+        ("exceeding approved standardXYFamily Cores quota", None),
+        ("VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 0 allows", None),
+    ] {
+        let mut ledger = listed(now);
+        ledger.created(waiting("a"), now);
+        ledger.shortage("a", answer.to_owned(), now);
+        ledger.claim(Event::Delete(waiting("a")), now);
+        let refusal = refusal(ledger.standing(&key(), true, now));
+        let scope = scope.map_or(RefusalScope::Market, |name| RefusalScope::Quota(name.to_owned()));
+        assert_eq!((refusal.kind, refusal.scope), (RefusalKind::QuotaExceeded, scope), "{answer}");
+    }
+}
+
+#[test]
+fn a_reservation_without_room_is_refused_alone() {
+    let now = Instant::now();
+    let claim = || {
+        let mut claim = serde_json::to_value(waiting("a").meta).unwrap();
+        claim = json!({ "metadata": claim, "spec": { "requirements": [
+            { "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["reserved"] },
+            { "key": "karpenter.k8s.aws/capacity-reservation-id", "operator": "In", "values": ["cr-0a1b"] },
+        ] } });
+        serde_json::from_value::<Claim>(claim).unwrap()
+    };
+    let mut ledger = listed(now);
+    ledger.created(claim(), now);
+    ledger.shortage("a", "no instance type has room".to_owned(), now);
+    ledger.claim(Event::Delete(claim()), now);
+    let refusal = refusal(ledger.standing(&key(), true, now));
+    let scope = RefusalScope::Reservation("cr-0a1b".to_owned());
+    assert_eq!((refusal.kind, refusal.scope), (RefusalKind::OutOfCapacity, scope));
+}

@@ -12,7 +12,6 @@ use stoker_core::catalogue::group::Group;
 use stoker_core::facts::snapshot::{Drained, Snapshot};
 use stoker_core::facts::supply::LaunchOutcome;
 use stoker_core::plan::{Action, Note};
-use stoker_core::policy::rules::commitment::Commitment;
 use stoker_core::state::node_status::StatusUpdate;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -158,7 +157,6 @@ impl Executor {
         actions: &[Action],
         now: Timestamp,
         group: impl Fn(&NodeGroupId) -> Option<Arc<Group>>,
-        commitments: &[Commitment],
     ) {
         while self.tasks.try_join_next().is_some() {}
         // What was to be told is written down by now.
@@ -176,7 +174,7 @@ impl Executor {
             match action {
                 Action::Launch { supplier, request, .. } => {
                     if let Some(group) = group(&request.group) {
-                        launches.entry(supplier).or_default().push(Launch::of(request.clone(), &group, commitments));
+                        launches.entry(supplier).or_default().push(Launch::of(request.clone(), &group));
                     } else {
                         // A node without its labels and taints would take pods that are not for it.
                         tracing::error!(group = %request.group, "a plan launches for a group that nobody knows; it waits");

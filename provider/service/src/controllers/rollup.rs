@@ -215,6 +215,7 @@ mod tests {
             market: market.clone(),
             price: UsdPerHour(1_000_000),
             boot_within: SignedDuration::from_mins(10),
+            reservation: None,
         };
         let record = Record {
             id: RecordId(1),

@@ -306,7 +306,7 @@ impl Engine {
             };
             if let Err(error) = self.parts.journal.decide(&entry).await {
                 let protective = self.cannot_write(now, &error).protect(actions);
-                self.parts.executor.act(&self.parts.state_lock, &protective, now, |_| None, &[]);
+                self.parts.executor.act(&self.parts.state_lock, &protective, now, |_| None);
                 return Err(error);
             }
             failpoints::point("plan.journalled");
@@ -334,7 +334,7 @@ impl Engine {
         ));
         self.handle.view.store(Arc::clone(&view));
         let group = |id: &NodeGroupId| self.catalogue.group_or_remembered(id, &self.memory).cloned();
-        self.parts.executor.act(&self.parts.state_lock, &actions, now, group, &self.catalogue.policy.commitments);
+        self.parts.executor.act(&self.parts.state_lock, &actions, now, group);
         self.parts.executor.tell(&self.parts.state_lock, plan.tells, now);
         self.parts.listener.passed(&PassReport {
             decision: decided.then_some(id),

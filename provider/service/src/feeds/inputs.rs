@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{Cloud, SupplierName, ZoneId};
 use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::live::is_same;
 use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::snapshot::{ClusterFacts, Snapshot};
 use stoker_core::facts::supply::{MarketFacts, Observation};
@@ -163,6 +164,14 @@ fn used(facts: &AllMarketFacts, catalogue: &Catalogue) -> AllMarketFacts {
             .filter(|(market, _)| places.contains(&market.place))
             .map(|(market, quote)| (market.clone(), quote.clone()))
             .collect(),
+        quotas: told
+            .quotas
+            .iter()
+            .filter(|(key, _)| catalogue.policy.quotas.iter().any(|quota| is_same(quota, key)))
+            .map(|(key, fact)| (key.clone(), fact.clone()))
+            .collect(),
+        // No decision looks at them.
+        reservations: BTreeMap::new(),
     };
     facts.iter().map(|(supplier, told)| (supplier.clone(), of(told))).collect()
 }

@@ -160,8 +160,9 @@ impl Observer {
 fn tell_action(decision: &str, action: &Action) {
     match action {
         Action::Launch { record, supplier, request, price } => {
-            let LaunchRequest { key, group, market, zone_name: _ } = request;
-            tracing::info!(decision, action = "launch", %record, %supplier, %key, %group, %market, price = %price, "acting");
+            let LaunchRequest { key, group, market, zone_name: _, reservation } = request;
+            let reservation = reservation.as_deref();
+            tracing::info!(decision, action = "launch", %record, %supplier, %key, %group, %market, reservation, price = %price, "acting");
         }
         Action::Terminate { supplier, instance, why } => {
             tracing::info!(decision, action = "terminate", %supplier, %instance, %why, "acting");

@@ -14,7 +14,7 @@ use stoker_core::base::ids::{LaunchKey, ProviderId, SupplierName};
 use stoker_core::facts::supply::{LaunchOutcome, MarketFacts, Observation};
 use tokio::time::timeout;
 
-use super::{Launch, Supplier, SupplierError};
+use super::{Launch, Supplier, SupplierError, Turns};
 
 /// How long a supplier may take to make or end machines. Clouds answer within seconds, and a launch
 /// that is asked again under its key buys nothing twice.
@@ -32,6 +32,7 @@ const READ_WITHIN: Duration = Duration::from_secs(30);
 pub struct LimitedSupplier {
     supplier: Arc<dyn Supplier>,
     calls: Arc<Mutex<BTreeMap<CallKind, Went>>>,
+    turns: Arc<Turns>,
 }
 
 /// What a supplier is asked for.
@@ -94,7 +95,7 @@ pub struct Failure {
 impl LimitedSupplier {
     /// Limits the calls to `supplier`.
     pub fn new(supplier: Arc<dyn Supplier>) -> Self {
-        Self { supplier, calls: Arc::default() }
+        Self { supplier, calls: Arc::default(), turns: Arc::default() }
     }
 
     /// How its calls went, by what was asked for.
@@ -145,6 +146,12 @@ impl LimitedSupplier {
         self.supplier.max_in_flight().max(1)
     }
 
+    /// Waits until the supplier takes another call that makes or ends machines; what time it is then. The answer's time begins there.
+    async fn turn(&self, now: Timestamp) -> Timestamp {
+        let waited = self.turns.wait(self.supplier.pace()).await;
+        now.saturating_add(waited).unwrap_or(now)
+    }
+
     /// How often it wants to be asked for its markets.
     pub fn markets_every(&self) -> SignedDuration {
         self.supplier.markets_every()
@@ -158,6 +165,7 @@ impl LimitedSupplier {
     /// Makes machines. A launch that the answer leaves out has an unknown outcome; without an answer
     /// that is each of them.
     pub async fn launch(&self, now: Timestamp, batch: Vec<Launch>) -> Vec<(LaunchKey, LaunchOutcome)> {
+        let now = self.turn(now).await;
         let outcomes = self.change(CallKind::Launch, now, self.supplier.launch(now, batch)).await;
         for (_, outcome) in &outcomes {
             let unclear = match outcome {
@@ -180,6 +188,7 @@ impl LimitedSupplier {
 
     /// Ends machines. Those that the answer leaves out may or may not have ended.
     pub async fn terminate(&self, now: Timestamp, ids: Vec<ProviderId>) -> Vec<(ProviderId, Result<(), SupplierError>)> {
+        let now = self.turn(now).await;
         let ended = self.change(CallKind::Terminate, now, self.supplier.terminate(now, ids)).await;
         for (_, result) in &ended {
             self.note(CallKind::Terminate, now, result.as_ref().err().map(|error| error.message.as_str()));
@@ -218,3 +227,6 @@ async fn ended<T>(within: Duration, answer: impl Future<Output = T>) -> Result<T
         Err(_) => Err(Unanswered::TimedOut(within)),
     }
 }
+
+#[cfg(test)]
+mod tests;

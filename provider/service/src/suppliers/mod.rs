@@ -1,6 +1,7 @@
 //! Suppliers of nodes: what the executor talks to, and the only way to a cloud.
 
 mod limited;
+mod pace;
 mod standing;
 
 use std::collections::BTreeMap;
@@ -13,10 +14,9 @@ use stoker_core::base::kinds::Taint;
 use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::template::NodeTemplate;
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
-use stoker_core::market::offer::CapacityType;
-use stoker_core::policy::rules::commitment::Commitment;
 
 pub use limited::{CallKind, Failure, LimitedSupplier, Went};
+pub use pace::{Pace, Turns};
 pub use standing::{Inventory, Standings, SupplierStanding};
 
 /// What the simulated supplier is called in records, logs and the policy's explanations.
@@ -35,28 +35,23 @@ pub struct Launch {
     pub taints: Vec<Taint>,
     /// How many `nvidia.com/gpu` its machine has; 0 where its group's GPUs go by other names, or nothing was promised.
     pub gpus: u32,
-    /// What the policy calls the capacity that is reserved there, of a launch from reserved capacity.
-    pub reservations: Vec<String>,
 }
 
 impl Launch {
-    /// A launch for a node of that group, under these commitments.
-    pub fn of(request: LaunchRequest, group: &Group, commitments: &[Commitment]) -> Self {
+    /// A launch for a node of that group.
+    pub fn of(request: LaunchRequest, group: &Group) -> Self {
         let NodeTemplate { labels, taints, allocatable, .. } = &group.template;
         let (labels, taints) = (labels.clone(), taints.clone());
         // Where GPUs are shared under their own name, a node has more of them than its machine.
         let gpus = allocatable.gpus.min(group.spec.advertised_gpus());
-        let place = (request.market.capacity_type == CapacityType::Reserved).then_some(&request.market.place);
-        let kept = |commitment: &&Commitment| place.is_some_and(|place| commitment.capacity_at(place).is_some());
-        let reservations = commitments.iter().filter(kept).map(|commitment| commitment.name.clone()).collect();
-        Self { request, node_class: group.node_class.clone(), labels, taints, gpus, reservations }
+        Self { request, node_class: group.node_class.clone(), labels, taints, gpus }
     }
 }
 
 impl From<LaunchRequest> for Launch {
     /// A launch of a node of which nothing was promised.
     fn from(request: LaunchRequest) -> Self {
-        Self { request, node_class: None, labels: BTreeMap::new(), taints: Vec::new(), gpus: 0, reservations: Vec::new() }
+        Self { request, node_class: None, labels: BTreeMap::new(), taints: Vec::new(), gpus: 0 }
     }
 }
 
@@ -82,6 +77,11 @@ pub trait Supplier: Send + Sync + 'static {
 
     /// How many calls it takes at once.
     fn max_in_flight(&self) -> usize;
+
+    /// How many calls of `launch` and `terminate` it takes a second; `None` where it sets no limit, or keeps one of its own.
+    fn pace(&self) -> Option<Pace> {
+        None
+    }
 
     /// How often it wants to be asked for its markets. A live quote counts for an hour, so several answers may fail before one lapses.
     fn markets_every(&self) -> SignedDuration {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::{Cloud, NodeClassName, Region, SupplierName};
-use stoker_core::facts::supply::{MarketFacts, Observation};
+use stoker_core::facts::supply::{MarketFacts, Observation, QuotaFact, QuotaKey, ReservationFact};
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use tokio::sync::watch;
 
@@ -46,6 +46,12 @@ pub struct SupplierStanding {
     pub faults: Vec<String>,
     /// How its calls went.
     pub calls: Vec<(CallKind, Went)>,
+    /// What it tells of its account's quotas, those of the policy and others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<(QuotaKey, QuotaFact)>,
+    /// What it tells of its account's reservations, by their ids.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reservations: BTreeMap<String, ReservationFact>,
 }
 
 impl Standings {
@@ -67,6 +73,8 @@ impl Standings {
                 listed_at: listing.as_ref().map(|seen| seen.as_of),
                 faults: supplier.faults(),
                 calls: supplier.calls().iter().map(|(kind, went)| (*kind, went.clone())).collect(),
+                quotas: facts.map(|facts| facts.quotas.clone().into_iter().collect()).unwrap_or_default(),
+                reservations: facts.map(|facts| facts.reservations.clone()).unwrap_or_default(),
             }
         };
         self.suppliers.iter().map(standing).collect()

@@ -33,6 +33,49 @@ pub struct WorldConfig {
     pub broken_images: Vec<MarketMatch>,
     /// When markets have nothing to sell. What runs there goes on.
     pub stock_outs: Vec<StockOutConfig>,
+    /// Quotas of the account that the clouds tell. Default none. They refuse nothing.
+    pub quotas: Vec<QuotaConfig>,
+    /// Reservations of the account that the clouds tell. Default none. What is sold of them is the stock of their reserved markets.
+    pub reservations: Vec<ReservationConfig>,
+}
+
+/// A quota that a cloud tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct QuotaConfig {
+    /// What the cloud calls it, e.g. `L-DB2E81BA`.
+    pub name: String,
+    /// The cloud.
+    pub cloud: String,
+    /// The region; all together where it is not named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// The limit, in the quota's unit.
+    pub limit: u32,
+    /// What the account uses of it; unknown where it is not named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<u32>,
+}
+
+/// A reservation that a cloud tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReservationConfig {
+    /// The cloud's id of it, e.g. `cr-0a1b`.
+    pub id: String,
+    /// The cloud.
+    pub cloud: String,
+    /// The region.
+    pub region: String,
+    /// The zone, by id.
+    pub zone: String,
+    /// The instance type.
+    pub instance_type: String,
+    /// Machines that it keeps.
+    pub total: u32,
+    /// Those that are not used; unknown where it is not named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<u32>,
 }
 
 impl Default for WorldConfig {
@@ -48,6 +91,8 @@ impl Default for WorldConfig {
             markets: Vec::new(),
             broken_images: Vec::new(),
             stock_outs: Vec::new(),
+            quotas: Vec::new(),
+            reservations: Vec::new(),
         }
     }
 }

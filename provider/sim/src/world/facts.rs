@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_core::base::ids::{ZoneId, ZoneName};
+use stoker_core::base::ids::{Cloud, IdError, InstanceType, Region, ZoneId, ZoneName};
 use stoker_core::base::units::UsdPerHour;
-use stoker_core::market::offer::Market;
+use stoker_core::facts::supply::{QuotaFact, QuotaKey, ReservationFact};
+use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::{PriceBook, Quote, QuoteKind};
 
+use super::config::{QuotaConfig, ReservationConfig};
 use super::draw::{Seed, whole};
 use super::rules::ZoneNames;
 use super::spells::names;
@@ -50,6 +52,25 @@ fn letter(id: &ZoneId) -> Option<char> {
 /// The last moment at which prices were looked up.
 fn looked_up(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second().div_euclid(PRICE_PERIOD) * PRICE_PERIOD).unwrap_or(now)
+}
+
+/// A quota, as of the last moment at which it was looked up.
+pub(super) fn quota(row: &QuotaConfig, now: Timestamp) -> Result<(QuotaKey, QuotaFact), IdError> {
+    let QuotaConfig { name, cloud, region, limit, used } = row;
+    let key = (Cloud::new(cloud)?, region.as_ref().map(Region::new).transpose()?, name.clone());
+    Ok((key, QuotaFact { limit: *limit, used: *used, as_of: looked_up(now) }))
+}
+
+/// A reservation, as of the last moment at which it was looked up.
+pub(super) fn reservation(row: &ReservationConfig, now: Timestamp) -> Result<(String, ReservationFact), IdError> {
+    let ReservationConfig { id, cloud, region, zone, instance_type, total, free } = row;
+    let place = Place {
+        cloud: Cloud::new(cloud)?,
+        region: Region::new(region)?,
+        zone: ZoneId::new(zone)?,
+        instance_type: InstanceType::new(instance_type)?,
+    };
+    Ok((id.clone(), ReservationFact { place, total: *total, free: *free, ends: None, as_of: looked_up(now) }))
 }
 
 /// A spot market's price at `now`: `base`, drifting by the week, never above `on_demand`.

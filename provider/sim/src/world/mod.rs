@@ -36,8 +36,8 @@ use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Fault;
 
 pub use config::{
-    ApiConfig, BootConfig, Dollars, LatencyConfig, MarketConfig, MarketMatch, ReclaimConfig, SpellConfig, SpellLength,
-    StockConfig, StockOutConfig, WorldConfig,
+    ApiConfig, BootConfig, Dollars, LatencyConfig, MarketConfig, MarketMatch, QuotaConfig, ReclaimConfig, ReservationConfig,
+    SpellConfig, SpellLength, StockConfig, StockOutConfig, WorldConfig,
 };
 use draw::{Seed, Stream};
 use machines::Machines;
@@ -140,7 +140,7 @@ impl World {
 
     /// The machine of that key, made if there is none.
     fn make(&mut self, cluster: &ClusterName, request: &LaunchRequest) -> Result<Arc<Instance>, Refusal> {
-        let LaunchRequest { key, group: _, market, zone_name } = request;
+        let LaunchRequest { key, group: _, market, zone_name, reservation: _ } = request;
         if let Some(instance) = self.machines.by_key(key) {
             return Ok(Arc::clone(instance));
         }
@@ -271,6 +271,8 @@ impl World {
             regions: None,
             node_classes: Some(BTreeSet::new()),
             labels_capacity_type: false,
+            quotas: self.config.quotas.iter().filter_map(|row| facts::quota(row, now).ok()).collect(),
+            reservations: self.config.reservations.iter().filter_map(|row| facts::reservation(row, now).ok()).collect(),
         }
     }
 

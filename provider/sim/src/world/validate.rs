@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::text::quoted;
 use stoker_core::base::units::{MoneyError, UsdPerHour};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::{Fault, Path};
 
 use super::config::{Dollars, MarketConfig, SpellLength, StockOutConfig, WorldConfig};
+use super::facts;
 
 /// Longest boot, notice or pause: a week. Whatever takes longer does not happen to a node.
 const MAX_SECONDS: u32 = 7 * 24 * 3600;
@@ -120,7 +121,10 @@ pub(super) fn time(text: &str) -> Result<SignedDuration, String> {
 impl WorldConfig {
     /// Every fault that shows without price tables, in file order; none where the file is sound.
     pub fn faults(&self) -> Vec<Fault> {
-        let Self { seed: _, stock: _, boot, stop_seconds, reclaims, spells, api, markets, broken_images: _, stock_outs } = self;
+        let Self {
+            seed: _, stock: _, boot, stop_seconds, reclaims, spells, api, markets, broken_images: _, stock_outs, ..
+        } = self;
+        let Self { quotas, reservations, .. } = self;
         let root = Path::root();
         let mut faults = Faults::default();
 
@@ -143,6 +147,18 @@ impl WorldConfig {
         faults.share(&at.key("onDemandShare"), spells.on_demand_share);
         faults.spell(&at.key("inStock"), spells.in_stock);
         faults.spell(&at.key("outOfStock"), spells.out_of_stock);
+
+        let now = Timestamp::UNIX_EPOCH;
+        for (at, row) in quotas.iter().enumerate() {
+            if let Err(error) = facts::quota(row, now) {
+                faults.add(&root.key("quotas").index(at), error.to_string());
+            }
+        }
+        for (at, row) in reservations.iter().enumerate() {
+            if let Err(error) = facts::reservation(row, now) {
+                faults.add(&root.key("reservations").index(at), error.to_string());
+            }
+        }
 
         let at = root.key("api");
         faults.share(&at.key("errorRate"), api.error_rate);

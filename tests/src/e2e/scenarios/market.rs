@@ -127,6 +127,7 @@ mod tests {
                     group: NodeGroupId::new("g").unwrap(),
                     market: market.clone(),
                     zone_name: zone.clone(),
+                    reservation: None,
                 };
                 world.launch(at, &cluster, &[request]);
             }

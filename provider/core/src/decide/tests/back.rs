@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::world::{GROUP_A, GROUP_B, World, minutes, place, policy, start, supplier};
+use super::world::{GROUP_A, GROUP_B, World, minutes, place, policy, start};
 use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::base::kinds::ReturnToSpot;
@@ -127,7 +127,7 @@ fn a_node_is_not_expected_to_live_longer_on_spot_than_spot_lives() {
 fn a_market_that_sells_is_open_and_one_that_reclaimed_must_dwell() {
     let spot = |world: &World| {
         let market = Market { place: place("zone-a"), capacity_type: CapacityType::Spot };
-        has_settled(&world.memory, &supplier(), &market, None, world.now)
+        has_settled(&world.catalogue, &world.memory, &world.catalogue.groups[&World::group(GROUP_A)], &market, None, world.now)
     };
     let mut world = fallen_back(1);
     wait(&mut world, 4);
@@ -217,8 +217,10 @@ fn a_market_that_refused_is_open_again_when_another_size_of_its_gpu_is_sold_in_i
 fn a_sale_beside_shortens_no_backoff_and_no_dwell() {
     let market = Market { place: place("zone-a"), capacity_type: CapacityType::Spot };
     let at = |mins| start().saturating_add(minutes(mins)).unwrap();
-    let settled =
-        |world: &World, sold: i64, now: i64| has_settled(&world.memory, &supplier(), &market, Some(at(sold)), at(now));
+    let settled = |world: &World, sold: i64, now: i64| {
+        let group = &world.catalogue.groups[&World::group(GROUP_A)];
+        has_settled(&world.catalogue, &world.memory, group, &market, Some(at(sold)), at(now))
+    };
     let mut world = fallen_back(1);
     // Refused at minute 0, left alone for 3 min.
     assert_eq!([(1, 2), (1, 3), (0, 3)].map(|(sold, now)| settled(&world, sold, now)), [false, true, false]);

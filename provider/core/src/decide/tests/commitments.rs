@@ -5,6 +5,7 @@ use super::*;
 use crate::base::ids::{Cloud, InstanceType, Region};
 use crate::base::units::UsdPerHour;
 use crate::check::Violation;
+use crate::facts::supply::RefusalScope;
 use crate::market::offer::CapacityType;
 use crate::plan::HoldFor;
 use crate::policy::rules::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
@@ -215,4 +216,91 @@ fn of_two_nodes_under_one_reserved_instance_one_stays() {
     // Three reserved instances, four nodes: the youngest goes, and the others are paid for.
     let kept: Vec<String> = held(&world.pass().actions).into_iter().map(|(node, _)| node).collect();
     assert_eq!(kept, ["node-0", "node-1", "node-2"]);
+}
+
+/// Two reservations in zone a, the first of two nodes and the second of one, and on-demand beside them.
+fn two_reservations() -> World {
+    let mut world = World::new();
+    world.policy(|policy| {
+        policy.pools[0].prefer = vec![CapacityType::Reserved, CapacityType::OnDemand];
+        let kept = |nodes| Terms::Capacity(Capacity { place: world::place("zone-a"), nodes, paid: Paid::OnDemand });
+        policy.commitments = vec![commitment("cr-1", kept(2)), commitment("cr-2", kept(1))];
+    });
+    world.pass();
+    world
+}
+
+/// What each launch is bought from: its reservation, else how it is bought.
+fn bought_from(plan: &Plan<crate::plan::Checked>) -> Vec<String> {
+    let from = |action: &Action| match action {
+        Action::Launch { request, .. } => {
+            Some(request.reservation.clone().unwrap_or_else(|| request.market.capacity_type.to_string()))
+        }
+        _ => None,
+    };
+    plan.actions.iter().filter_map(from).collect()
+}
+
+fn refuse(world: &mut World, name: &str) {
+    world.refuse_scope(RefusalKind::OutOfCapacity, &RefusalScope::Reservation(name.to_owned()), None);
+}
+
+#[test]
+fn a_node_is_bought_from_the_first_reservation_with_room() {
+    let mut world = two_reservations();
+    world.increase(GROUP_A, 4);
+    assert_eq!(bought_from(&world.pass()), ["cr-1", "cr-1", "cr-2", "on-demand"]);
+    // Asked again, a launch is the same.
+    world.unclear();
+    world.pass();
+    assert_eq!(bought_from(&world.pass_after(minutes(1))), ["cr-1", "cr-1", "cr-2", "on-demand"]);
+}
+
+#[test]
+fn a_refusal_of_a_reservation_leaves_the_other_of_its_place_open() {
+    let mut world = two_reservations();
+    world.increase(GROUP_A, 1);
+    assert_eq!(bought_from(&world.pass()), ["cr-1"]);
+    refuse(&mut world, "cr-1");
+    let plan = world.pass();
+    assert_eq!(bought_from(&plan), ["cr-2"]);
+    let covered = plan.explanations[0].candidates[0].price.as_ref().unwrap().covered.as_ref().unwrap();
+    assert_eq!(covered.name, "cr-2");
+    world.answer(|_| true);
+    world.pass();
+    world.increase(GROUP_A, 1);
+    let plan = world.pass();
+    assert_eq!(bought_from(&plan), ["on-demand"], "the first is left alone and the second is full");
+    let why = plan.explanations[0].candidates.last().unwrap().verdict.to_string();
+    assert!(why.starts_with("reservation cr-1 returned OUT_OF_CAPACITY at "), "{why}");
+}
+
+#[test]
+fn one_launch_tries_a_refused_reservation_and_a_sale_opens_it() {
+    let mut world = two_reservations();
+    world.increase(GROUP_A, 1);
+    world.pass();
+    refuse(&mut world, "cr-1");
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    world.advance(minutes(4));
+    world.observe();
+    world.increase(GROUP_A, 2);
+    assert_eq!(bought_from(&world.pass()), ["cr-1", "on-demand"]);
+    world.answer(|_| true);
+    world.pass();
+    assert!(world.memory.refused_areas.is_empty());
+    world.increase(GROUP_A, 1);
+    assert_eq!(bought_from(&world.pass()), ["cr-1"]);
+}
+
+#[test]
+fn a_refusal_of_a_reservation_that_nobody_knows_closes_its_market_alone() {
+    let mut world = two_reservations();
+    world.increase(GROUP_A, 1);
+    world.pass();
+    refuse(&mut world, "cr-9");
+    assert_eq!(bought_from(&world.pass()), ["on-demand"]);
+    assert!(world.memory.refused_areas.is_empty());
 }

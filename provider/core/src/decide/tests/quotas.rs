@@ -7,12 +7,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::oracle::Dice;
-use super::world::{World, minutes, seconds, start};
+use super::world::{World, minutes, seconds, start, supplier};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::base::units::{MiB, Milli, UsdPerHour};
-use crate::facts::supply::RefusalKind;
+use crate::catalogue::Catalogue;
+use crate::facts::supply::{MarketFacts, QuotaFact, RefusalKind, RefusalScope};
 use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::plan::Note;
 use crate::policy::{Policy, RawPolicy};
 
 /// Cloud, region, type, GPU model, GPUs, GiB of each, vCPUs.
@@ -329,4 +331,108 @@ fn a_lowered_spot_quota_does_not_stop_growth_on_demand() {
     world.pass();
     world.increase(TRAIN, 1);
     assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);
+}
+
+#[test]
+fn a_refusal_of_a_quota_closes_all_that_counts_against_it_whatever_the_policy_lists() {
+    let open = |world: &World, (name, not_spot, spot): Row| {
+        let offers = || world.catalogue.groups.values().flat_map(|g| g.offers.iter().map(move |offer| (g, &offer.market)));
+        let counts = |market: &Market| {
+            let members = if market.capacity_type == CapacityType::Spot { spot } else { not_spot };
+            members.iter().any(|(name, _)| *name == market.place.instance_type.as_str())
+        };
+        let scope = RefusalScope::Quota(name.to_owned());
+        for (group, market) in offers() {
+            let area = world.catalogue.refused_area(&scope, group, market);
+            assert_eq!(area.is_some(), counts(market), "{name}: {market}");
+            let Some(area) = area else { continue };
+            for (other, market) in offers() {
+                assert_eq!(world.catalogue.is_in(&area, other, market), counts(market), "{area}: {market}");
+            }
+        }
+    };
+    let mut world = World::over(policy(), book(start()));
+    for row in COUNTED {
+        open(&world, row);
+    }
+    world.policy(|policy| policy.quotas.clear());
+    // Which of the two counts spot of L4 nobody knows then, so what a refusal of the other says holds for the rest alone.
+    let unlisted = |(name, not_spot, spot): Row| (name, not_spot, if name == "NVIDIA_L4_GPUS" { &[][..] } else { spot });
+    for row in COUNTED {
+        open(&world, unlisted(row));
+    }
+    open(&world, ("PREEMPTIBLE_NVIDIA_L4_GPUS", &[], &[("g2-standard-4", 1)]));
+}
+
+#[test]
+fn a_refusal_of_a_quota_closes_the_group_beside_it_and_none_of_another_quota() {
+    let mut world = World::over(policy(), book(start()));
+    world.policy(|policy| policy.quotas.iter_mut().for_each(|q| q.limit = if q.name == "L-DB2E81BA" { 64 } else { 1_000 }));
+    world.policy(|policy| policy.pools[0].prefer = vec![CapacityType::OnDemand]);
+    let [p4d, p5] = ["train.p4d-24xlarge.us-east-1-z", "train.p5-48xlarge.us-east-1-z"];
+    world.increase(p4d, 1);
+    world.pass();
+    // As its API spells it, or its console.
+    world.refuse_scope(RefusalKind::QuotaExceeded, &RefusalScope::Quota("l-417a185b".to_owned()), None);
+    let plan = world.pass();
+    let closed = plan.limits[&World::group(p5)].closed.clone().unwrap().to_string();
+    assert!(closed.starts_with("on-demand: quota L-417A185B us-east-1 returned QUOTA_EXCEEDED at "), "{closed}");
+    let Note::OrderFailed { message, .. } = &plan.notes[0] else { panic!("{:?}", plan.notes) };
+    assert_eq!(message, "quota L-417A185B us-east-1: no");
+    assert!(world.try_increase(p5, 1).is_err());
+    world.increase(TRAIN, 1);
+    assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);
+}
+
+/// The same world when a supplier tells these limits of quotas.
+fn told(world: &mut World, quotas: &[(&str, &str, u32)]) {
+    let told = |(region, name, limit): &(&str, &str, u32)| {
+        let key = (Cloud::new("aws").unwrap(), Some(Region::new(*region).unwrap()), (*name).to_owned());
+        (key, QuotaFact { limit: *limit, used: None, as_of: start() })
+    };
+    let clouds = ["aws", "gcp", "azure"].map(|cloud| Cloud::new(cloud).unwrap());
+    let facts = MarketFacts { clouds: clouds.into(), quotas: quotas.iter().map(told).collect(), ..MarketFacts::default() };
+    world.catalogue = Catalogue::derive(&Arc::new(world.policy.clone()), &book(start()), &[(supplier(), facts)].into());
+}
+
+#[test]
+fn the_lower_of_the_policys_limit_and_a_suppliers_holds_for_a_day() {
+    let mut world = sixty_four();
+    let room = |world: &mut World| {
+        let limits = world.pass().limits;
+        limits[&World::group(SERVE)].max - limits[&World::group(SERVE)].target
+    };
+    // A higher one allows nothing more, nor does one of another region allow less.
+    told(&mut world, &[("us-east-1", "L-DB2E81BA", 100), ("us-east-2", "L-DB2E81BA", 4)]);
+    assert_eq!(room(&mut world), 16);
+    // As its console spells it.
+    told(&mut world, &[("us-east-1", "l-db2e81ba", 8)]);
+    assert_eq!(room(&mut world), 2);
+    assert_eq!(world.catalogue.policy.quotas[0].limit, 64, "the policy is the operator's word");
+    world.increase(SERVE, 2);
+    let plan = world.pass();
+    let closed = plan.limits[&World::group(SERVE)].closed.clone().unwrap().to_string();
+    let why = "quota L-DB2E81BA us-east-1: 0 of 8 vCPU left, 8 in flight, one more needs 4: \
+               supplier test said 8 at 2026-11-01 00:00Z, less than the policy";
+    assert_eq!(closed, format!("reserved: {why}; on-demand: {why}"));
+    // Older than a day, it counts no more.
+    let mut world = sixty_four();
+    told(&mut world, &[("us-east-1", "L-DB2E81BA", 8)]);
+    for (hours, nodes) in [(23, 2), (1, 16)] {
+        world.advance(minutes(hours * 60));
+        world.observe();
+        assert_eq!(room(&mut world), nodes);
+    }
+    world.increase(SERVE, 3);
+    assert_eq!(World::launched_markets(&world.pass()).len(), 3);
+}
+
+#[test]
+fn a_quota_that_only_a_supplier_tells_limits_nothing() {
+    let mut world = sixty_four();
+    world.policy(|policy| policy.quotas.retain(|quota| quota.name != "L-DB2E81BA"));
+    told(&mut world, &[("us-east-1", "L-DB2E81BA", 4)]);
+    world.pass();
+    world.increase(SERVE, 5);
+    assert_eq!(World::launched_markets(&world.pass()).len(), 5);
 }

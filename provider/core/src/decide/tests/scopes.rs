@@ -11,7 +11,7 @@ fn launched(world: &mut World) -> Vec<String> {
 }
 
 /// One node of a group is ordered, and spot of it refused.
-fn refused(scope: RefusalScope) -> World {
+fn refused(scope: &RefusalScope) -> World {
     let mut world = World::new();
     world.increase(GROUP_A, 1);
     assert_eq!(launched(&mut world), ["zone-a spot"]);
@@ -27,10 +27,14 @@ fn a_refusal_closes_what_it_names_and_nothing_wider() {
         (RefusalScope::Zone, 1, &["zone-b spot"]),
         // Nowhere is spot left for the first order, so it is on demand too.
         (RefusalScope::CapacityTypeInRegion, 2, &["zone-a on-demand", "zone-a on-demand", "zone-b on-demand"]),
+        (RefusalScope::Quota("Q-SPOT".to_owned()), 2, &["zone-a on-demand", "zone-a on-demand", "zone-b on-demand"]),
+        // Nobody knows this quota, and the other does not count spot.
+        (RefusalScope::Quota("Q-ALL".to_owned()), 2, &["zone-a on-demand", "zone-b spot"]),
+        (RefusalScope::Quota("Q-OD".to_owned()), 2, &["zone-a on-demand", "zone-b spot"]),
         (RefusalScope::Region, 0, &[]),
         (RefusalScope::Account, 0, &[]),
     ] {
-        let mut world = refused(scope);
+        let mut world = refused(&scope);
         world.pass();
         // A group that can buy nothing is closed.
         let accepted = [GROUP_A, GROUP_B].map(|group| world.try_increase(group, 1).is_ok());
@@ -41,7 +45,7 @@ fn a_refusal_closes_what_it_names_and_nothing_wider() {
 
 #[test]
 fn one_launch_tries_all_of_an_area_and_a_sale_opens_it() {
-    let mut world = refused(RefusalScope::Region);
+    let mut world = refused(&RefusalScope::Region);
     world.pass();
     world.advance(minutes(4));
     world.observe();
@@ -62,7 +66,7 @@ fn a_supplier_is_left_alone_for_as_long_as_it_asks_and_no_longer_than_a_day() {
         world.increase(GROUP_A, 1);
         world.pass();
         let from = world.now;
-        world.refuse_scope(RefusalKind::OutOfCapacity, RefusalScope::Zone, Some(minutes(asked_for)));
+        world.refuse_scope(RefusalKind::OutOfCapacity, &RefusalScope::Zone, Some(minutes(asked_for)));
         world.pass();
         let until = world.memory.refused_areas.values().next().unwrap().until;
         assert_eq!(until.duration_since(from), minutes(waits));

@@ -379,14 +379,15 @@ impl World {
     }
 
     pub(super) fn refuse_all(&mut self, kind: RefusalKind) {
-        self.refuse_scope(kind, RefusalScope::Market, None);
+        self.refuse_scope(kind, &RefusalScope::Market, None);
     }
 
     /// Refuses the launches asked, for all of that.
-    pub(super) fn refuse_scope(&mut self, kind: RefusalKind, scope: RefusalScope, retry_after: Option<SignedDuration>) {
+    pub(super) fn refuse_scope(&mut self, kind: RefusalKind, scope: &RefusalScope, retry_after: Option<SignedDuration>) {
         self.launching.clear();
         for (key, _) in std::mem::take(&mut self.asked) {
-            self.outcomes.insert(key, LaunchOutcome::Refused(Refusal { kind, scope, message: "no".into(), retry_after }));
+            let (scope, message) = (scope.clone(), "no".into());
+            self.outcomes.insert(key, LaunchOutcome::Refused(Refusal { kind, scope, message, retry_after }));
         }
     }
 

@@ -139,7 +139,13 @@ impl Fleet {
         let price = offer.quote(Wall(self.now)).unwrap().price;
         for id in 0..nodes {
             let key = crate::base::ids::LaunchKey::new(format!("test/{}/{id}/1", group.id)).unwrap();
-            let purchase = Purchase { key, market: offer.market.clone(), price, boot_within: SignedDuration::from_mins(10) };
+            let purchase = Purchase {
+                key,
+                market: offer.market.clone(),
+                price,
+                boot_within: SignedDuration::from_mins(10),
+                reservation: None,
+            };
             let record = Record {
                 id: RecordId(self.memory.next_record),
                 group: group.id.clone(),

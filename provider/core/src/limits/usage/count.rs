@@ -50,6 +50,7 @@ impl Usage {
         });
         let foreign = memory.foreign.as_deref();
         let mut usage = Self {
+            wall,
             quotas,
             stages: memory.budgets.clone(),
             off_hours: off_hours.collect(),

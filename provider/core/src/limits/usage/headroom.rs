@@ -113,10 +113,9 @@ impl Usage {
         }
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         for claim in &claims.listed {
-            let Some((quota, held)) = catalogue.policy.quotas.get(claim.quota).zip(self.quotas.get(claim.quota)) else {
-                continue;
-            };
-            each(fixed(Limit::Quota(claim.quota), whole(claim.units.max(1)), whole(quota.share()) - whole(held.units)));
+            let Some(held) = self.quotas.get(claim.quota) else { continue };
+            let share = catalogue.quota_share(claim.quota, self.wall);
+            each(fixed(Limit::Quota(claim.quota), whole(claim.units.max(1)), whole(share) - whole(held.units)));
         }
         Ok(())
     }
@@ -208,11 +207,13 @@ impl Usage {
                 let Some((quota, held)) = catalogue.policy.quotas.get(at).zip(self.quotas.get(at)) else {
                     return Bound::PoolGone;
                 };
+                let (limit, told) = catalogue.quota_limit(at, self.wall);
                 Bound::Quota {
                     name: quota.name.clone(),
                     region: quota.region.clone(),
                     left: u64::try_from(headroom.left).unwrap_or(0),
-                    limit: quota.limit,
+                    limit,
+                    told: told.cloned().map(Box::new),
                     in_flight: held.in_flight,
                     need: u64::try_from(headroom.takes).unwrap_or(0),
                     unit: quota.unit,

@@ -9,6 +9,7 @@ use crate::base::units::{Percent, UsdPerHour};
 use crate::catalogue::Catalogue;
 use crate::catalogue::claims::{Unlisted, in_region};
 use crate::catalogue::group::Group;
+use crate::catalogue::live::ToldLimit;
 use crate::limits::budget::{LEFT_BELOW, SPOT_ONLY_AT};
 use crate::limits::commitment::Marginal;
 use crate::market::offer::Offer;
@@ -135,7 +136,7 @@ pub enum Bound {
         limit: UsdPerHour,
     },
     /// A quota.
-    #[error("quota {name}{}: {left} of {limit} {unit} left, {in_flight} in flight, one more needs {need}", in_region(.region.as_ref()))]
+    #[error("quota {name}{}: {left} of {limit} {unit} left, {in_flight} in flight, one more needs {need}{}", in_region(.region.as_ref()), by(.told.as_deref()))]
     Quota {
         /// Its name.
         name: String,
@@ -145,6 +146,9 @@ pub enum Bound {
         left: u64,
         /// The limit.
         limit: u32,
+        /// Who told that limit, where it is lower than the policy's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        told: Option<Box<ToldLimit>>,
         /// Units of Stoker's that are not yet Ready nodes.
         in_flight: u64,
         /// Units that one more node needs.
@@ -193,4 +197,9 @@ pub enum Bound {
     /// The pool is not in the policy any more.
     #[error("the pool is no longer in the policy")]
     PoolGone,
+}
+
+/// Who told a limit, as the end of a message.
+fn by(told: Option<&ToldLimit>) -> String {
+    told.map(|told| format!(": {told}, less than the policy")).unwrap_or_default()
 }

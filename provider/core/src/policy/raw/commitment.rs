@@ -13,7 +13,7 @@ use crate::base::kinds::CommitmentKind;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawCommitment {
     /// What you call it, e.g. the id that the cloud gave it; shown where it covers a node. Unique.
-    /// Nodes through Karpenter on AWS are made in the reservation whose id this is (`cr-…`).
+    /// Nodes through Karpenter on AWS are made in the reservation whose id this is (`cr-…`), and plugins are told it.
     pub name: String,
     /// The cloud that sold it.
     pub cloud: String,

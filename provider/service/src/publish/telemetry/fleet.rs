@@ -194,7 +194,10 @@ impl Fleet {
             return Ok(());
         }
         let usage = Usage::count(&self.memory, &self.catalogue, Wall(now));
-        let limits = quotas.iter().map(|quota| (quota_labels(quota), i64::from(quota.limit.saturating_sub(quota.safety))));
+        let limits = quotas.iter().enumerate().map(|(at, quota)| {
+            let (limit, _) = self.catalogue.quota_limit(at, Wall(now));
+            (quota_labels(quota), i64::from(limit.saturating_sub(quota.safety)))
+        });
         gauges(encoder, "quota_limit", "A cloud's quota less the policy's safety margin, in the quota's unit", None, limits)?;
         let used = quotas.iter().zip(&usage.quotas).map(|(quota, held)| {
             (quota_labels(quota), i64::try_from(held.units.saturating_add(u64::from(quota.used))).unwrap_or(i64::MAX))

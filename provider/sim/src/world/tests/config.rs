@@ -27,13 +27,26 @@ fn the_example_is_the_default_world_written_out() {
         EXAMPLE.lines().filter_map(|line| line.strip_prefix("#   ")).fold(String::new(), |all, line| all + line + "\n");
     let shown = read(&comments);
     assert!(!shown.markets.is_empty() && !shown.broken_images.is_empty() && !shown.stock_outs.is_empty());
+    assert!(!shown.quotas.is_empty() && !shown.reservations.is_empty());
     assert_eq!(shown.faults(), []);
 }
 
 #[test]
 fn defaults_are_as_documented() {
-    let WorldConfig { seed, stock, boot, stop_seconds, reclaims, spells, api, markets, broken_images, stock_outs } =
-        WorldConfig::default();
+    let WorldConfig {
+        seed,
+        stock,
+        boot,
+        stop_seconds,
+        reclaims,
+        spells,
+        api,
+        markets,
+        broken_images,
+        stock_outs,
+        quotas,
+        reservations,
+    } = WorldConfig::default();
     assert_eq!((seed, stop_seconds), (1, 30));
     assert_eq!(stock, StockConfig { plenty: 64, some: 32, scarce: 16 });
     let clouds = [("aws", 150), ("azure", 300), ("gcp", 180)].map(|(cloud, s)| (cloud.to_owned(), s)).into();
@@ -51,6 +64,7 @@ fn defaults_are_as_documented() {
     let latency_ms = LatencyConfig { min: 50, max: 400 };
     assert_eq!(api, ApiConfig { error_rate: 0.0, latency_ms, partial_listing_rate: 0.0, max_in_flight: 50 });
     assert!(markets.is_empty() && broken_images.is_empty() && stock_outs.is_empty());
+    assert!(quotas.is_empty() && reservations.is_empty());
 }
 
 #[test]

@@ -48,3 +48,27 @@ fn prices_drift_slowly_within_a_tenth() {
     assert_eq!(at_once(0), at_once(299));
     assert_ne!(at_once(0), at_once(300));
 }
+
+#[test]
+fn quotas_and_reservations_of_the_world_file_are_told_as_of_the_last_look() {
+    let mut config = calm();
+    let quota =
+        QuotaConfig { name: "L-DB2E81BA".into(), cloud: "aws".into(), region: Some("us-east-1".into()), limit: 0, used: None };
+    let reservation = ReservationConfig {
+        id: "cr-0a1b".into(),
+        cloud: "aws".into(),
+        region: "us-east-1".into(),
+        zone: "use1-az1".into(),
+        instance_type: "g6.xlarge".into(),
+        total: 2,
+        free: Some(0),
+    };
+    (config.quotas, config.reservations) = (vec![quota.clone()], vec![reservation]);
+    let facts = world(config.clone()).market_facts(at(299));
+    let (key, fact) = facts.quotas.first_key_value().unwrap();
+    assert_eq!((key.2.as_str(), fact.limit, fact.used, fact.as_of), ("L-DB2E81BA", 0, None, start()));
+    let told = &facts.reservations["cr-0a1b"];
+    assert_eq!((told.place.to_string().as_str(), told.total, told.free), ("aws/use1-az1/g6.xlarge", 2, Some(0)));
+    config.quotas[0].cloud.clear();
+    assert!(config.faults()[0].path.to_string().starts_with("quotas[0]"));
+}

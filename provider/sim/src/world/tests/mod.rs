@@ -123,6 +123,7 @@ pub(super) fn request(number: usize, market: &Market) -> LaunchRequest {
         group: NodeGroupId::new("pool.shape").unwrap(),
         market: market.clone(),
         zone_name: ZoneName::from(&market.place.zone),
+        reservation: None,
     }
 }
 

@@ -65,7 +65,8 @@ fn registered(id: u64, ready: bool) -> Record {
     let instance = ProviderId::new(format!("sim://{id}")).unwrap();
     let market = view().groups[&NodeGroupId::new(ONE_A).unwrap()].group.offers[0].market.clone();
     let key = LaunchKey::new(format!("test/{ONE_A}/{id}/1")).unwrap();
-    let purchase = Purchase { key, market, price: UsdPerHour(1), boot_within: SignedDuration::from_mins(10) };
+    let purchase =
+        Purchase { key, market, price: UsdPerHour(1), boot_within: SignedDuration::from_mins(10), reservation: None };
     let state = State::Registered {
         purchase,
         instance,

@@ -77,6 +77,7 @@ fn purchase(number: u64) -> Purchase {
         market: market(CapacityType::OnDemand),
         price: UsdPerHour(4_000_000),
         boot_within: SignedDuration::from_mins(10),
+        reservation: None,
     }
 }
 
