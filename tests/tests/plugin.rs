@@ -154,7 +154,7 @@ async fn the_simulated_supplier_behind_the_protocol_keeps_every_rule() {
     let sold =
         |capacity| book.entries().map(|(market, _)| market).find(|market| market.capacity_type == capacity).unwrap().clone();
     let plan = check::Plan { cluster: "test".to_owned(), market: sold(CapacityType::OnDemand), gone_within: LONG };
-    for (rule, verdict) in check::run(connect(&plugin.endpoint(), None).unwrap(), plan).await {
+    for (rule, verdict) in check::run(connect(&plugin.endpoint(), None).unwrap(), plan).await.rules {
         assert_eq!(verdict, Verdict::Kept, "{}", rule.as_str());
     }
     assert!(simulated.machines(Timestamp::now()).len() <= 1, "what it made it ended; the last may be stopping");
@@ -322,7 +322,7 @@ async fn a_plugin_is_called_no_faster_than_it_says_and_loses_no_launch() {
     }
     no_faster(10..=10);
     let plan = check::Plan { cluster: "test".to_owned(), market: on_demand_launch().market, gone_within: LONG };
-    for (rule, verdict) in check::run(connect(&endpoint, None).unwrap(), plan).await {
+    for (rule, verdict) in check::run(connect(&endpoint, None).unwrap(), plan).await.rules {
         assert_eq!(verdict, Verdict::Kept, "{}", rule.as_str());
     }
     no_faster(10..=100);

@@ -388,7 +388,9 @@ pub enum Closed {
     /// Decisions cannot be written down.
     #[error("the journal cannot be written, so nothing is bought (/readyz says why)")]
     Journal,
-    /// Its pool is not in the policy any more.
-    #[error("the policy no longer has this group; it is listed until it is empty")]
+    /// Its pool is not in the policy any more, or the pool's supplier does not make such nodes any more.
+    #[error(
+        "it is listed until it is empty, as the policy no longer has it, or its supplier cannot make it any more (see stoker suppliers)"
+    )]
     Removed,
 }

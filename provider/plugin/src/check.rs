@@ -103,6 +103,9 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// How often the same is asked at once.
 const AT_ONCE: usize = 8;
 
+/// How long ago a machine may have been launched that was asked for a moment ago, by a clock that is not ours.
+const SANE: SignedDuration = SignedDuration::from_hours(1);
+
 /// How old a listing may be.
 const FRESH: SignedDuration = SignedDuration::from_mins(2);
 
@@ -122,8 +125,20 @@ struct Check {
     ids: BTreeMap<String, BTreeSet<String>>,
 }
 
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// What is known of each rule.
+    pub rules: Vec<(Rule, Verdict)>,
+    /// Ids of machines that may run on.
+    pub left: Vec<String>,
+}
+
+/// How long machines are looked for that a launch may still make of which nobody knows how it ended.
+const LATE: Duration = Duration::from_secs(20);
+
 /// Checks the plugin behind `client`. What was made is asked to end before this returns.
-pub async fn run(client: SupplierClient<Channel>, plan: Plan) -> Vec<(Rule, Verdict)> {
+pub async fn run(client: SupplierClient<Channel>, plan: Plan) -> Checked {
     let mut check = Check {
         client,
         plan,
@@ -135,13 +150,13 @@ pub async fn run(client: SupplierClient<Channel>, plan: Plan) -> Vec<(Rule, Verd
         tried: BTreeSet::new(),
         ids: BTreeMap::new(),
     };
-    let stopped = check.all().await.err();
+    let (stopped, left) = check.all().await;
     let verdict = |rule: Rule| match check.broken.get(&rule) {
         Some(why) => Verdict::Broken(why.clone()),
         None if check.tried.contains(&rule) => Verdict::Kept,
         None => Verdict::NotTried(stopped.clone().unwrap_or_else(|| "nothing that it is about was seen".to_owned())),
     };
-    Rule::ALL.into_iter().map(|rule| (rule, verdict(rule))).collect()
+    Checked { rules: Rule::ALL.into_iter().map(|rule| (rule, verdict(rule))).collect(), left }
 }
 
 /// Why the check cannot go on.
@@ -161,13 +176,36 @@ impl Check {
         }
     }
 
-    async fn all(&mut self) -> Result<(), Stopped> {
-        self.describe().await?;
+    /// Tries everything. Why it could not go on, and what may run on.
+    async fn all(&mut self) -> (Option<Stopped>, Vec<String>) {
+        if let Err(stopped) = self.describe().await {
+            return (Some(stopped), Vec::new());
+        }
         let run = format!("{:08x}", Timestamp::now().as_nanosecond() & 0xffff_ffff);
         let keys = [1, 2].map(|n| format!("{}/check/{run}/{n}/1", self.plan.cluster));
         let made = self.make(&keys).await;
         let ended = self.end(&keys).await;
-        made.and(ended)
+        let left = self.clean_up(&keys, if made.is_ok() { Duration::ZERO } else { LATE }).await;
+        (made.and(ended).err(), left)
+    }
+
+    /// Ends whatever was made under these keys, however it was named, also what a broken plugin made twice; what may run on. It is looked for
+    /// until nothing was there for so long.
+    async fn clean_up(&mut self, keys: &[String], late: Duration) -> Vec<String> {
+        let until = Instant::now() + late;
+        loop {
+            let listed = self.list().await.unwrap_or_default();
+            let runs = |made: &wire::Instance| keys.contains(&made.key) && made.state() != wire::State::Stopping;
+            let left: Vec<String> = listed.into_iter().filter(runs).map(|made| made.provider_id).collect();
+            let over = Instant::now() >= until;
+            if !left.is_empty() && self.terminate(left.clone()).await.is_err() && over {
+                return left;
+            }
+            if over {
+                return Vec::new();
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
     }
 
     async fn describe(&mut self) -> Result<(), Stopped> {
@@ -221,8 +259,8 @@ impl Check {
     async fn make(&mut self, keys: &[String]) -> Result<(), Stopped> {
         let begun = Instant::now();
         let first = self.launch(keys).await;
-        let in_time = first.is_ok() && begun.elapsed() <= WITHIN;
-        let first = first?;
+        let in_time = begun.elapsed() <= WITHIN;
+        let first = first.inspect_err(|why| self.broken(Rule::AnswersAll, why.clone()))?;
         let missing: Vec<&String> = keys.iter().filter(|key| !first.contains_key(*key)).collect();
         self.holds(Rule::AnswersAll, in_time && missing.is_empty(), || {
             format!("Launch of two keys leaves out {missing:?}, or took longer than {} s", WITHIN.as_secs())
@@ -265,7 +303,9 @@ impl Check {
         for key in keys {
             let of_key: BTreeSet<&str> =
                 listed.iter().filter(|made| made.key == *key).map(|made| made.provider_id.as_str()).collect();
-            self.holds(Rule::SameKey, of_key.len() <= 1, || format!("{key} made several machines: {of_key:?}"));
+            self.holds(Rule::SameKey, of_key.len() <= 1, || {
+                format!("{key} made several machines: {}", of_key.into_iter().collect::<Vec<_>>().join(", "))
+            });
         }
         // Again, as a machine boots.
         for _ in 0..3 {
@@ -274,8 +314,12 @@ impl Check {
                 self.seen(&made.key.clone(), &made);
             }
         }
-        for (key, ids) in self.ids.clone() {
-            self.holds(Rule::SameId, ids.len() == 1, || format!("{key} was told of under these ids: {ids:?}"));
+        // Of a key with several machines that is known already.
+        let ids = if self.broken.contains_key(&Rule::SameKey) { BTreeMap::new() } else { self.ids.clone() };
+        for (key, ids) in ids {
+            self.holds(Rule::SameId, ids.len() == 1, || {
+                format!("{key} was told of under these ids: {}", ids.into_iter().collect::<Vec<_>>().join(", "))
+            });
         }
         Ok(())
     }
@@ -288,6 +332,13 @@ impl Check {
             format!("{} is RECLAIMING, and gone_at does not say when", made.provider_id)
         });
         let read = convert::instance(made.clone());
+        if let Ok(read) = &read {
+            let asked = self.plan.market.clone();
+            self.holds(Rule::SameKey, read.market == asked, || format!("{key} asked for {asked} and made {}", read.market));
+            let launched_at = read.launched_at;
+            let is_now = Timestamp::now().duration_since(launched_at).abs() < SANE;
+            self.holds(Rule::Unknown, is_now, || format!("{} is told to be launched at {launched_at}", made.provider_id));
+        }
         let about_a_notice = reclaimed && made.gone_at.is_none();
         self.holds(Rule::Unknown, about_a_notice || read.is_ok(), || {
             let why = read.err().map(|why| why.to_string()).unwrap_or_default();
@@ -298,7 +349,10 @@ impl Check {
     /// A complete listing.
     async fn list(&mut self) -> Result<Vec<wire::Instance>, Stopped> {
         let asked = wire::ListRequest { cluster: self.plan.cluster.clone(), scope: self.scope.clone() };
-        for _ in 0..10 {
+        let mut incomplete = Vec::new();
+        // Once it is known that it is never complete, that is not waited for again.
+        let tries = if self.broken.contains_key(&Rule::ListsAll) { 1 } else { 10 };
+        for _ in 0..tries {
             let mut pages = answer(self.client.list(asked.clone())).await.map_err(|why| format!("List: {why}"))?;
             let mut listed = Vec::new();
             let mut last = None;
@@ -310,19 +364,29 @@ impl Check {
                     break;
                 }
             }
+            let mut of_others = listed.iter().filter(|made| !made.key.starts_with(&format!("{}/", self.plan.cluster)));
+            if let Some(other) = of_others.next() {
+                let why = format!("a listing of cluster {} has the machine of {:?}", self.plan.cluster, other.key);
+                self.broken(Rule::ListsAll, why);
+            }
             let Some(last) = last else {
                 self.broken(Rule::ListsAll, "a listing ends without a last page, and without an error");
                 return Ok(listed);
             };
             let as_of = last.as_of.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
             let fresh = as_of.is_some_and(|at| Timestamp::now().duration_since(at).abs() < FRESH);
-            self.holds(Rule::ListsAll, fresh, || format!("the last page is as of {as_of:?}"));
+            self.holds(Rule::ListsAll, fresh, || match as_of {
+                Some(as_of) => format!("the last page is as of {as_of}, and that is not now"),
+                None => "the last page says not as of when it is".to_owned(),
+            });
             if last.complete {
                 return Ok(listed);
             }
+            incomplete = listed;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        Err("List: is never complete".to_owned())
+        self.broken(Rule::ListsAll, "a listing is never complete");
+        Ok(incomplete)
     }
 
     async fn terminate(&mut self, ids: Vec<String>) -> Result<(), Stopped> {
@@ -335,22 +399,15 @@ impl Check {
         }
     }
 
-    /// Ends one machine, looks whether the other stays, and ends that.
+    /// Ends one machine, and looks whether the other stays.
     async fn end(&mut self, keys: &[String]) -> Result<(), Stopped> {
         let listed = self.list().await?;
         let ids: BTreeMap<String, String> = listed.into_iter().map(|made| (made.key, made.provider_id)).collect();
         let [Some(first), Some(second)] = [keys.first(), keys.last()] else { return Ok(()) };
-        let outcome = match (ids.get(first), ids.get(second)) {
+        match (ids.get(first), ids.get(second)) {
             (Some(one), Some(other)) => self.end_one(first, (one.clone(), other.clone())).await,
             _ => Ok(()),
-        };
-        // All that is left, however it was named, also what a broken plugin made twice.
-        let left = self.list().await?.into_iter().filter(|made| made.state() != wire::State::Stopping);
-        let left: Vec<String> = left.map(|made| made.provider_id).collect();
-        if !left.is_empty() {
-            self.terminate(left).await?;
         }
-        outcome
     }
 
     async fn end_one(&mut self, key: &str, (one, other): (String, String)) -> Result<(), Stopped> {

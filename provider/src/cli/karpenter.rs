@@ -127,6 +127,9 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+/// How long ago a Lease was renewed of a Stoker that may still run.
+const RENEWED: SignedDuration = SignedDuration::from_secs(30);
+
 async fn clean(args: &CleanArgs) -> Result<Exit, CliError> {
     let client = connect(args.kubeconfig.as_deref()).await.map_err(CliError::other)?;
     if let Some(age) = args.if_lease_older_than {
@@ -151,7 +154,12 @@ async fn clean(args: &CleanArgs) -> Result<Exit, CliError> {
         None => format!("{}: {} {done}\n", row.object, row.what),
         Some(why) => paragraph("error:", &format!("{}: {} not given back: {why}", row.object, row.what)),
     };
-    let text: String = rows.iter().map(line).collect();
+    let mut text: String = rows.iter().map(line).collect();
+    let held = companion::unattended_for(&client, Clock::system().now()).await.ok().flatten();
+    if let Some(since) = held.filter(|since| *since < RENEWED && !text.is_empty()) {
+        let since = length(since);
+        text += &paragraph("note:", &format!("a Stoker renewed its Lease {since} ago; if it still runs, it writes this again"));
+    }
     out::write(if text.is_empty() { "Nothing bears a mark of Stoker's.\n" } else { &text })?;
     Ok(if rows.iter().all(|row| row.fault.is_none()) { Exit::Done } else { Exit::Failed })
 }

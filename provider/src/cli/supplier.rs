@@ -10,7 +10,7 @@ use stoker_core::base::units::UsdPerHour;
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook};
 use stoker_plugin::PROTOCOL;
-use stoker_plugin::check::{self, Verdict};
+use stoker_plugin::check::{self, Checked, Verdict};
 use stoker_plugin::client::Described;
 use stoker_plugin::dial::connect;
 use stoker_plugin::server::Served;
@@ -143,7 +143,7 @@ async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     }
     let plan =
         check::Plan { cluster: "check".to_owned(), market: market.clone(), gone_within: Duration::from_secs(args.gone_within) };
-    let verdicts = check::run(plugin, plan).await;
+    let Checked { rules: verdicts, left } = check::run(plugin, plan).await;
     let broken = verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Broken(_))).count();
     let untried = verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::NotTried(_))).count();
     let mut text = format!("plugin {}, account {}, tried with two machines of {market}\n\n", described.name, described.account);
@@ -155,6 +155,9 @@ async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         };
         text.push_str(format!("{word:<10} {:<20} {why}", rule.as_str()).trim_end());
         text.push('\n');
+    }
+    if !left.is_empty() {
+        text.extend(["\nleft running, end them by hand: ", &left.join(", "), "\n"]);
     }
     let kept = verdicts.len() - broken - untried;
     out::write(&format!("{text}\n{kept} rules kept, {broken} broken, {untried} not tried\n"))?;

@@ -72,9 +72,11 @@ impl SuppliersReport {
                 said += &wrapped(&format!("{}: ", row.name), fault);
             }
             for (kind, Went { answered_at, failed }) in &row.calls {
-                let Some(Failure { at, message }) = failed else { continue };
-                let word = if answered_at.is_some_and(|answered| answered > *at) { "failed" } else { "fails since" };
-                said += &wrapped(&format!("{}: ", row.name), &format!("{kind} {word} {} ago: {message}", since(*at)));
+                let Some(Failure { at, since: begun, message }) = failed else { continue };
+                let is_over = answered_at.is_some_and(|answered| answered > *at);
+                let when =
+                    if is_over { format!("failed {} ago", since(*at)) } else { format!("has failed for {}", since(*begun)) };
+                said += &wrapped(&format!("{}: ", row.name), &format!("{kind} {when}: {message}"));
             }
         }
         for row in &self.suppliers {

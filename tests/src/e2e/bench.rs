@@ -181,7 +181,8 @@ impl Bench {
 
     async fn start_stoker_as(&mut self, mut command: std::process::Command) -> anyhow::Result<()> {
         let [provider, expander, http, _, probes] = self.ports;
-        command.envs([crate::HEAP]);
+        // One pod, also where it is started again: another would wait until the Lease of the first is over.
+        command.envs([crate::HEAP, ("HOSTNAME", "stoker-0")]);
         let cert = |name: &str| self.dir.join("certs").join(name).display().to_string();
         let path = |name: &str| self.dir.join(name).display().to_string();
         let args = [

@@ -119,25 +119,29 @@ impl Cleaner<'_> {
         };
         let original = mark.original(field, pool);
         let stands = original.as_ref() != field.of(pool);
-        let what = if stands { format!("{field} {}", in_words(original.as_ref())) } else { "the mark alone".to_owned() };
+        let what =
+            if stands { format!("{field} {}", in_words(original.as_ref())) } else { format!("the mark of {field} alone") };
         let fault = self.writer.field_back(pool, field).await;
         Some(Cleaned { object, what, fault })
     }
 
-    /// Deletes what keeps room for floors, in the namespaces that may be read.
+    /// Deletes what keeps room for floors, in the namespaces that may be read: buffers first, for they name the pod templates.
     async fn floors(&self) -> Vec<Cleaned> {
-        let all = match floors::all(self.client).await {
-            Ok(all) => all,
-            Err(why) => {
-                let fault = Some(format!("they cannot be listed: {why}"));
-                return vec![Cleaned { object: "CapacityBuffers".to_owned(), what: "what they keep".to_owned(), fault }];
-            }
-        };
         let mut cleaned = Vec::new();
-        for (kind, object) in all {
-            let fault = self.writer.remove_floor(&kind, &object).await.err();
-            let name = format!("{} {}/{}", kind.kind, object.namespace().unwrap_or_default(), object.name_any());
-            cleaned.push(Cleaned { object: name, what: "the floor".to_owned(), fault });
+        for kind in floors::kinds() {
+            let all = match floors::all(self.client, &kind).await {
+                Ok(all) => all,
+                Err(why) => {
+                    let fault = Some(format!("they cannot be listed: {why}"));
+                    cleaned.push(Cleaned { object: format!("{}s", kind.kind), what: "the floors".to_owned(), fault });
+                    continue;
+                }
+            };
+            for object in all {
+                let fault = self.writer.remove_floor(&kind, &object).await.err();
+                let name = format!("{} {}/{}", kind.kind, object.namespace().unwrap_or_default(), object.name_any());
+                cleaned.push(Cleaned { object: name, what: "the floor".to_owned(), fault });
+            }
         }
         cleaned
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use kube::api::ListParams;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use stoker_core::base::ids::NodeName;
 use stoker_core::market::price::PriceBook;
-use stoker_core::policy::rules::karpenter::Lever;
+use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL};
 use stoker_core::policy::{self, Policy};
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use super::tables::{self, Tables};
 use super::write::with_cure;
 use super::{Inputs, State, Used, floors, marks};
 use crate::claim::INSTANCE_TYPE;
-use crate::objects::{NODE_POOL, NodePool};
+use crate::objects::{NODE_POOL, NodePool, label};
 
 /// What would be written now, a line each, and what stands in the way.
 ///
@@ -34,10 +34,18 @@ pub async fn diff(
     listed(client, &ListParams::default(), &mut tables.pools).await?;
     listed(client, &ListParams::default(), &mut tables.claims).await?;
     listed(client, &ListParams::default().labels(NODE_POOL), &mut tables.nodes).await?;
+    let mut untold: Vec<String> = Vec::new();
     // Prices that are steered no more are taken back; where the cluster has none at all, there is none to take.
     match listed(client, &ListParams::default(), &mut tables.overlays).await {
-        Err(why) if policy.karpenter.has(Lever::Prices) => return Err(why),
+        Err(why) if policy.karpenter.has(Lever::Prices) => untold.push(format!("NodeOverlays: not steered, {why}")),
         Ok(()) | Err(_) => {}
+    }
+    let mut floors_there = BTreeSet::new();
+    let [of_buffers, _] = floors::kinds();
+    match floors::all(client, &of_buffers).await {
+        Ok(buffers) => floors_there.extend(buffers.iter().filter_map(|buffer| buffer.labels().get(NODE_POOL).cloned())),
+        Err(why) if policy.karpenter.has(Lever::Floors) => untold.push(format!("CapacityBuffers: not steered, {why}")),
+        Err(_) => {}
     }
     let facts = tables.facts().ok_or("nothing was listed")?;
     let now = Instant::now();
@@ -79,11 +87,15 @@ pub async fn diff(
         format!("NodeOverlay {name}: {price} for {}, {why}", types.unwrap_or_default().join(", "))
     }));
     lines.extend(look.unpriced.iter().map(|name| format!("NodeOverlay {name}: taken back")));
+    let new = look.floors.iter().filter(|(name, floor)| floor.is_known() && !floors_there.contains(*name));
     lines.extend(
-        look.floors
-            .iter()
-            .map(|(name, floor)| format!("NodePool {name}: CapacityBuffer {}, {}", floors::object_name(name), floor.why)),
+        new.map(|(name, floor)| format!("NodePool {name}: CapacityBuffer {}, {}", floors::object_name(name), floor.why)),
     );
+    let gone = floors_there.iter().filter(|name| !look.floors.contains_key(*name));
+    lines.extend(gone.map(|name| format!("NodePool {name}: CapacityBuffer {} taken back", floors::object_name(name))));
+    let steered = facts.pools.iter().filter(|(_, pool)| is_steered(pool));
+    lines.extend(steered.filter_map(|(name, pool)| nameless(name, pool, policy)));
+    lines.extend(untold);
     lines.extend(look.nodes.iter().map(|(name, change)| match change {
         Change::Protect => format!("Node {name}: {} true, GPU pods hold it", marks::DO_NOT_DISRUPT),
         Change::Release(_) => format!("Node {name}: {} given back", marks::DO_NOT_DISRUPT),
@@ -92,6 +104,16 @@ pub async fn diff(
     lines.extend(facts.pools.iter().filter_map(|(name, pool)| shared(name, pool, policy)));
     lines.extend(look.faults.0.iter().map(|(object, why)| format!("{object}: not steered, {why}")));
     Ok(lines)
+}
+
+/// That a steered `NodePool` names no pool by whose rules levers would go that are on.
+fn nameless(name: &str, pool: &NodePool, policy: &Policy) -> Option<String> {
+    let by_rules = [Lever::Windows, Lever::Floors].into_iter().filter(|of| policy.karpenter.has(*of)).map(Lever::as_str);
+    let by_rules: Vec<&str> = by_rules.collect();
+    let is_nameless = label(&pool.meta, RULES_LABEL).is_none() && !by_rules.is_empty();
+    is_nameless.then(|| {
+        format!("NodePool {name}: without {}, as no label {RULES_LABEL} names a pool of the policy", by_rules.join(" and "))
+    })
 }
 
 /// That a steered `NodePool` has the taints of a pool of the policy: its pods may be bought for twice.

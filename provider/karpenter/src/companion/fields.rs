@@ -16,6 +16,9 @@ use super::marks::{Field, FieldMark, Rewrites};
 use super::reach::{Made, Makes};
 use crate::objects::NodePool;
 
+/// Most disruption budgets that a `NodePool` may have.
+const MOST_BUDGETS: usize = 50;
+
 /// The greatest weight that a `NodePool` may have.
 pub(super) const FIRST: u32 = 100;
 
@@ -69,7 +72,7 @@ pub(super) fn plan(
             Ok(Some(wanted)) if stands.is_some_and(|mark| (&mark.set, &mark.was) == (&wanted.set, &wanted.was)) => {}
             Ok(Some(wanted)) => plan.set.push((name.clone(), field, wanted)),
             Ok(None) => plan.given_back.extend(mark.map(|mark| (name.clone(), field, mark))),
-            Err(why) => faults.add(object(), format!("its {field} is not steered: {why}")),
+            Err(why) => faults.add(object(), why),
         }
     }
     plan
@@ -102,6 +105,11 @@ fn budgets(pool: &NodePool, was: Option<&Value>, inputs: &Inputs<'_>) -> Wanted 
         return Ok(None);
     }
     let mut budgets = was.and_then(Value::as_array).cloned().unwrap_or_default();
+    if budgets.len() >= MOST_BUDGETS {
+        return Err(format!(
+            "it has {MOST_BUDGETS} disruption budgets, as many as there may be: take one out, or windows out of steer"
+        ));
+    }
     budgets.push(json!({ "nodes": window.max_removals.to_string(), "reasons": ["Empty", "Underutilized"] }));
     Ok(Some((Value::Array(budgets), format!("maxRemovalsPerWindow of pool {}", rules.name))))
 }

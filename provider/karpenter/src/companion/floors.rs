@@ -42,6 +42,13 @@ pub(crate) struct Floor {
     pub(crate) why: String,
 }
 
+impl Floor {
+    /// Whether it is known what it is to be, but for how many nodes.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.pod.is_null()
+    }
+}
+
 /// The floors of steered `NodePools`.
 pub(super) fn wanted(inputs: &Inputs<'_>, made: &Made, faults: &mut Faults) -> BTreeMap<String, Floor> {
     let mut floors = BTreeMap::new();
@@ -54,7 +61,7 @@ pub(super) fn wanted(inputs: &Inputs<'_>, made: &Made, faults: &mut Faults) -> B
             Ok(Some(floor)) => drop(floors.insert(name.clone(), floor)),
             Ok(None) => {}
             Err(why) => {
-                faults.add(format!("NodePool {name}"), format!("its floor is not steered: {why}"));
+                faults.add(format!("NodePool {name}"), why.clone());
                 floors.insert(name.clone(), Floor { nodes: None, pod: Value::Null, why });
             }
         }
@@ -103,7 +110,7 @@ pub(super) fn object_name(pool: &str) -> String {
 }
 
 /// The two kinds of objects: buffers, and the pod templates that they name.
-fn kinds() -> [ApiResource; 2] {
+pub(super) fn kinds() -> [ApiResource; 2] {
     let buffers = GroupVersionKind::gvk(API.0, API.1, "CapacityBuffer");
     let templates = GroupVersionKind::gvk("", "v1", "PodTemplate");
     [
@@ -247,25 +254,21 @@ fn params() -> ListParams {
     ListParams::default().labels(&format!("{OWNER}={FIELD_MANAGER}"))
 }
 
-/// Every object of a floor, in all namespaces that may be read; none where the cluster does not know the kind.
+/// The objects of floors of a kind, in all namespaces that may be read; none where the cluster does not know the kind.
 ///
 /// # Errors
 /// They cannot be listed.
-pub(super) async fn all(client: &Client) -> Result<Vec<(ApiResource, DynamicObject)>, String> {
-    let mut all = Vec::new();
-    for kind in kinds() {
-        let everywhere = Api::<DynamicObject>::all_with(client.clone(), &kind).list(&params()).await;
-        let listed = match everywhere {
-            Err(kube::Error::Api(status)) if status.code == 403 => {
-                Api::default_namespaced_with(client.clone(), &kind).list(&params()).await
-            }
-            listed => listed,
-        };
-        match listed {
-            Ok(objects) => all.extend(objects.items.into_iter().map(|object| (kind.clone(), object))),
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(with_cure("CapacityBuffer", &error)),
+pub(super) async fn all(client: &Client, kind: &ApiResource) -> Result<Vec<DynamicObject>, String> {
+    let everywhere = Api::<DynamicObject>::all_with(client.clone(), kind).list(&params()).await;
+    let listed = match everywhere {
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            Api::<DynamicObject>::default_namespaced_with(client.clone(), kind).list(&params()).await
         }
+        listed => listed,
+    };
+    match listed {
+        Ok(objects) => Ok(objects.items),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(with_cure(&kind.kind, &error)),
     }
-    Ok(all)
 }

@@ -22,7 +22,7 @@ use super::marks::{FIELD_MANAGER, Field};
 use super::protect::Change;
 use super::repair::{self, Probed};
 use super::tables::Tables;
-use super::write::{PoolChange, Writer};
+use super::write::{Part, PoolChange, Writer};
 use super::{Companion, Inputs, Look, State, Used, prices};
 use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, name};
 
@@ -98,8 +98,8 @@ struct Running {
     holder: String,
     /// When `NodePools` were last written.
     burst: Option<Instant>,
-    /// The `NodePools` of which that burst has left something to write.
-    unfinished: BTreeSet<String>,
+    /// What that burst has left to write, by `NodePool`.
+    unfinished: BTreeSet<(String, Part)>,
     /// When prices were.
     priced: Option<Instant>,
     beat: Option<Instant>,
@@ -116,7 +116,9 @@ struct Running {
 
 impl Running {
     fn new(client: &Client) -> Self {
-        let holder = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| FIELD_MANAGER.to_owned());
+        // A pod's own; a container of it that is started again is the same.
+        let pod = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+        let holder = pod.unwrap_or_else(|| format!("{FIELD_MANAGER}-{}", std::process::id()));
         Self {
             tables: Tables::default(),
             state: State::default(),
@@ -224,7 +226,9 @@ impl Running {
         if due && !none {
             self.burst = Some(now);
         }
-        let is_now = |(name, change): &(&String, PoolChange<'_>)| due || unfinished.contains(*name) || at_once(change);
+        let is_now = |(name, change): &(&String, PoolChange<'_>)| {
+            due || at_once(change) || unfinished.contains(&((*name).clone(), change.part()))
+        };
         let changes: Vec<_> = changes.into_iter().filter(is_now).collect();
         for (name, change) in changes {
             let Some(pool) = self.tables.facts().and_then(|facts| facts.pools.get(name)) else { continue };
@@ -244,7 +248,7 @@ impl Running {
                     self.tables.pools.take(Event::Apply(written));
                 }
                 // Somebody else has changed it meanwhile, as Karpenter does after each change of ours: the next look goes on with it.
-                Ok(None) => drop(self.unfinished.insert(name.clone())),
+                Ok(None) => drop(self.unfinished.insert((name.clone(), change.part()))),
                 Err(why) => self.refused.add(format!("NodePool {name}"), why),
             }
         }
@@ -381,7 +385,8 @@ impl Running {
                 Said::Wrong(why) => {
                     tracing::warn!(object, "Karpenter is not steered as it should be: {why}");
                     let about = object.strip_prefix("NodePool ").map_or(About::Stoker, About::NodePool);
-                    act.event(about, Severity::Warning, "SteeringFailed", &format!("{object}: {why}")).await;
+                    let told = if why.starts_with(&object) { why } else { format!("{object}: {why}") };
+                    act.event(about, Severity::Warning, "SteeringFailed", &told).await;
                 }
                 Said::Right => tracing::info!(object, "Karpenter is steered again"),
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
@@ -23,13 +23,16 @@ use super::marks::{
 };
 use super::prices::Overlay;
 use super::repair;
-use crate::objects::{Node, NodeOverlay, NodePool, name};
+use crate::objects::{Node, NodeOverlay, NodePool, annotation, name};
 
 /// The Lease that says that marks are looked after.
 pub(crate) const LEASE: &str = "stoker-karpenter";
 
 /// How long one request may take before it counts as failed. Every one can be repeated.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long a Lease holds that is not renewed.
+const HELD_FOR: SignedDuration = SignedDuration::from_secs(30);
 
 /// How often an object is read again that others change meanwhile.
 const TRIES: usize = 5;
@@ -52,6 +55,23 @@ pub(crate) enum PoolChange<'a> {
     LimitsBack(&'a LimitsMark),
     Set(Field, &'a FieldMark),
     Back(Field, &'a FieldMark),
+}
+
+/// What of a `NodePool` a change is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    Limits,
+    Of(Field),
+}
+
+impl PoolChange<'_> {
+    /// What it is of.
+    pub(crate) const fn part(&self) -> Part {
+        match self {
+            Self::Limits(_) | Self::LimitsBack(_) => Part::Limits,
+            Self::Set(field, _) | Self::Back(field, _) => Part::Of(*field),
+        }
+    }
 }
 
 impl fmt::Display for PoolChange<'_> {
@@ -114,6 +134,32 @@ impl Writer {
         if let Some(limits) = mark.given_back(pool.spec.limits.as_ref()) {
             change["spec"] = json!({ "limits": limits });
         }
+        match self.merge_pool(pool, change).await? {
+            Some(written) => Ok(Some(self.disown(written).await)),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes Stoker's field managers off a `NodePool` that bears no mark any more: whoever applies it next would meet a conflict with what was
+    /// given back. One that cannot be written is left as it is.
+    async fn disown(&self, pool: NodePool) -> NodePool {
+        let bears =
+            Field::ALL.map(Field::mark).into_iter().chain([LIMITS_MARK]).any(|key| annotation(&pool.meta, key).is_some());
+        let (ours, others): (Vec<_>, Vec<_>) = pool
+            .meta
+            .managed_fields
+            .iter()
+            .flatten()
+            .partition(|entry| entry.manager.as_deref().is_some_and(|manager| manager.starts_with(FIELD_MANAGER)));
+        if bears || ours.is_empty() || self.dry_run {
+            return pool;
+        }
+        let mut change = seen(&pool, &json!({}));
+        change["metadata"]["managedFields"] = json!(others);
+        self.merge_pool(&pool, change).await.ok().flatten().unwrap_or(pool)
+    }
+
+    async fn merge_pool(&self, pool: &NodePool, change: Value) -> Written<Option<NodePool>> {
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &self.merge(), &Patch::Merge(change))).await
     }
 
@@ -132,7 +178,10 @@ impl Writer {
         if original.as_ref() != field.of(pool) {
             change["spec"] = field.spec(original.as_ref());
         }
-        told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &self.merge(), &Patch::Merge(change))).await
+        match self.merge_pool(pool, change).await? {
+            Some(written) => Ok(Some(self.disown(written).await)),
+            None => Ok(None),
+        }
     }
 
     /// Protects a Node. One whose annotation somebody else sets meanwhile stays theirs: nothing is forced.
@@ -216,10 +265,14 @@ impl Writer {
                 None => Err(format!("one of that name is not Stoker's: delete it, or label it {OWNER}={FIELD_MANAGER}")),
             };
         };
-        if serde_json::to_value(there).is_ok_and(|there| covers(&there, wanted)) {
+        let mut object = wanted.clone();
+        // Items of a list do not say of which kind they are.
+        let said =
+            wanted.as_object().map(|object| object.iter().filter(|(key, _)| !["apiVersion", "kind"].contains(&key.as_str())));
+        let said: Value = said.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect();
+        if serde_json::to_value(there).is_ok_and(|there| covers(&there, &said)) {
             return Ok(());
         }
-        let mut object = wanted.clone();
         object["metadata"]["uid"] = json!(there.metadata.uid);
         let params = self.apply(FIELD_MANAGER).force();
         told(&kind.kind, name, async { api.patch(name, &params, &Patch::Apply(object)).await.map(drop) }).await.map(drop)
@@ -295,14 +348,20 @@ impl Writer {
         Some("it changes all the time".to_owned())
     }
 
-    /// Says that marks are looked after.
+    /// Says that marks are looked after, unless another Stoker does.
     pub(crate) async fn beat(&self, holder: &str, now: Timestamp) -> Written<()> {
+        let held = self.leases.get_opt(LEASE).await.map_err(|error| with_cure("Lease", &error))?.and_then(|lease| lease.spec);
+        let other = held.filter(|held| held.renew_time.as_ref().is_some_and(|at| now.duration_since(at.0) < HELD_FOR));
+        if let Some(other) = other.and_then(|held| held.holder_identity).filter(|other| other != holder) {
+            let what = format!("{}/{LEASE}", self.client.default_namespace());
+            return Err(format!("Lease {what} is held by {other}, which steers this Karpenter: stop one of the two"));
+        }
         let at = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": { "name": LEASE },
-            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 30, "renewTime": at },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": HELD_FOR.as_secs(), "renewTime": at },
         });
         let params = self.apply(FIELD_MANAGER).force();
         let what = format!("{}/{LEASE}", self.client.default_namespace());

@@ -15,7 +15,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Times;
-use stoker_core::base::ids::{DecisionId, NodeGroupId};
+use stoker_core::base::ids::{DecisionId, NodeGroupId, SupplierName};
 use stoker_core::base::sabotage;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::check::Verified;
@@ -83,6 +83,9 @@ pub struct Parts {
     pub listener: Arc<dyn Listener>,
 }
 
+/// How long after the start a supplier is waited for that has never listed its machines, and of which no machine is remembered.
+const AWAITED_FOR: SignedDuration = SignedDuration::from_secs(60);
+
 /// The engine.
 pub struct Engine {
     parts: Parts,
@@ -92,6 +95,8 @@ pub struct Engine {
     accounts: Accounts,
     next_decision: DecisionId,
     next_change_at: Option<Timestamp>,
+    /// When it was started.
+    begun_at: Timestamp,
     /// That a journal was lost, until it is written down.
     lost: Option<Note>,
     /// Since when nothing can be written down; `None` while it can.
@@ -136,6 +141,7 @@ impl Engine {
             accounts: Accounts::default(),
             next_decision,
             next_change_at: None,
+            begun_at: now,
             lost,
             unwritten: None,
             pruned_at,
@@ -174,8 +180,13 @@ impl Engine {
     }
 
     fn readiness(&self) -> Result<(), NotReady> {
-        self.parts.feeds.ready()?;
-        self.parts.inputs.ready(&self.parts.feeds)
+        let now = self.parts.clock.now();
+        let has_waited = now.duration_since(self.begun_at) >= AWAITED_FOR && self.memory.caution(now).is_none();
+        // Of machines that nobody remembers none can be taken for lost.
+        let owns = |name: &SupplierName| self.memory.groups.values().any(|known| known.group.supplier == *name);
+        let may_be_absent = |name: &SupplierName| has_waited && !owns(name);
+        self.parts.feeds.ready(may_be_absent)?;
+        self.parts.inputs.ready(&self.parts.feeds, may_be_absent)
     }
 
     /// One pass.

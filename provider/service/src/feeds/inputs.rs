@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::feeds::probes::SeenNodes;
 use crate::kube::feed::ImagesOfNodes;
 use crate::publish::view::NotReady;
-use crate::suppliers::LimitedSupplier;
+use crate::suppliers::{CallKind, LimitedSupplier};
 
 /// What each supplier knows of its markets.
 pub type AllMarketFacts = BTreeMap<SupplierName, MarketFacts>;
@@ -122,13 +122,14 @@ impl Inputs {
         changed.then(|| self.catalogue())
     }
 
-    /// Whether every supplier has told of its markets: without, the catalogue would lack all of its groups.
+    /// Whether every supplier has told of its markets, but for those that may be absent: without, the catalogue would lack all of its groups.
     ///
     /// # Errors
     /// Names one that has not.
-    pub fn ready(&self, feeds: &Feeds) -> Result<(), NotReady> {
+    pub fn ready(&self, feeds: &Feeds, may_be_absent: impl Fn(&SupplierName) -> bool) -> Result<(), NotReady> {
         let facts = self.market_facts.borrow();
-        let silent = feeds.suppliers.iter().map(|feed| feed.supplier.name()).find(|name| !facts.contains_key(*name));
+        let names = feeds.suppliers.iter().map(|feed| feed.supplier.name());
+        let silent = names.into_iter().find(|name| !facts.contains_key(*name) && !may_be_absent(name));
         silent.map_or(Ok(()), |name| Err(NotReady::Markets(name.to_string())))
     }
 
@@ -285,15 +286,17 @@ impl Feeds {
         }
     }
 
-    /// Whether everything that a pass needs has been seen whole at least once.
+    /// Whether everything that a pass needs has been seen whole at least once. A supplier that may be absent is not waited for, unless all are
+    /// silent: nothing is bought from one that has not listed its machines.
     ///
     /// # Errors
     /// Names what has not.
-    pub fn ready(&self) -> Result<(), NotReady> {
-        for feed in &self.suppliers {
-            if feed.latest.borrow().is_none() {
-                return Err(NotReady::Supplier(feed.supplier.name().to_string()));
-            }
+    pub fn ready(&self, may_be_absent: impl Fn(&SupplierName) -> bool) -> Result<(), NotReady> {
+        let is_silent = |feed: &&SupplierFeed| feed.latest.borrow().is_none();
+        let all_are = self.suppliers.iter().all(|feed| is_silent(&feed));
+        let mut silent = self.suppliers.iter().filter(is_silent).map(|feed| feed.supplier.name());
+        if let Some(name) = silent.find(|name| all_are || !may_be_absent(name)) {
+            return Err(NotReady::Supplier(name.to_string()));
         }
         match &self.cluster {
             Some(cluster) if cluster.facts.borrow().is_none() => Err(NotReady::Kubernetes),
@@ -369,7 +372,16 @@ pub async fn ask(supplier: &LimitedSupplier, latest: &Latest, now: Timestamp) ->
             changed
         }),
         Err(error) => {
-            tracing::warn!(supplier = %supplier.name(), %error, "listing the inventory failed; keeping the last one");
+            let is_first = supplier
+                .calls()
+                .get(&CallKind::List)
+                .and_then(|went| went.failed.as_ref())
+                .is_none_or(|failed| failed.since == now);
+            if is_first {
+                tracing::warn!(supplier = %supplier.name(), %error, "listing the inventory fails; keeping the last one");
+            } else {
+                tracing::debug!(supplier = %supplier.name(), %error, "listing the inventory still fails");
+            }
             false
         }
     }

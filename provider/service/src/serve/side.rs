@@ -196,7 +196,7 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand, standin
     });
     json!({
         "at": view.at,
-        "suppliers": standings.now(&view.catalogue.policy.suppliers),
+        "suppliers": standings.now(&view.catalogue),
         "refusedAreas": areas.collect::<Vec<_>>(),
         "ready": view.ready.as_ref().err().map(ToString::to_string),
         "faults": view.memory.faults,

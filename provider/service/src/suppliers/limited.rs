@@ -88,6 +88,8 @@ pub struct Went {
 pub struct Failure {
     /// When it was made.
     pub at: Timestamp,
+    /// Since when none was answered.
+    pub since: Timestamp,
     /// What the supplier or the transport said.
     pub message: String,
 }
@@ -109,7 +111,11 @@ impl LimitedSupplier {
         let went = calls.entry(kind).or_default();
         match failure {
             None => went.answered_at = Some(at),
-            Some(message) => went.failed = Some(Failure { at, message: message.to_owned() }),
+            Some(message) => {
+                let still = went.failed.as_ref().filter(|failed| went.answered_at.is_none_or(|answered| answered < failed.at));
+                let since = still.map_or(at, |failed| failed.since);
+                went.failed = Some(Failure { at, since, message: message.to_owned() });
+            }
         }
     }
 

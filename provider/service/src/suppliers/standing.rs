@@ -1,13 +1,15 @@
 //! How suppliers stand, as people see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::{Cloud, NodeClassName, Region, SupplierName};
+use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::derive::Exclusion;
 use stoker_core::facts::supply::{MarketFacts, Observation, QuotaFact, QuotaKey, ReservationFact};
-use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
+use stoker_core::policy::rules::supplier::SupplierKind;
 use tokio::sync::watch;
 
 use super::{CallKind, LimitedSupplier, Went};
@@ -55,8 +57,9 @@ pub struct SupplierStanding {
 }
 
 impl Standings {
-    /// How each supplier stands; `rules` are the policy's, in which the simulated one need not be named.
-    pub fn now(&self, rules: &[SupplierRule]) -> Vec<SupplierStanding> {
+    /// How each supplier stands, for the policy of that catalogue, in which the simulated one need not be named.
+    pub fn now(&self, catalogue: &Catalogue) -> Vec<SupplierStanding> {
+        let rules = &catalogue.policy.suppliers;
         let facts = self.facts.borrow();
         let standing = |(supplier, listing): &(LimitedSupplier, Inventory)| {
             let name = supplier.name();
@@ -71,7 +74,7 @@ impl Standings {
                 node_classes: facts.and_then(|facts| Some(facts.node_classes.as_ref()?.iter().cloned().collect())),
                 machines: listing.as_ref().map(|seen| seen.instances.len()),
                 listed_at: listing.as_ref().map(|seen| seen.as_of),
-                faults: supplier.faults(),
+                faults: supplier.faults().into_iter().chain(without_nodes(catalogue, name)).collect(),
                 calls: supplier.calls().iter().map(|(kind, went)| (*kind, went.clone())).collect(),
                 quotas: facts.map(|facts| facts.quotas.clone().into_iter().collect()).unwrap_or_default(),
                 reservations: facts.map(|facts| facts.reservations.clone()).unwrap_or_default(),
@@ -79,4 +82,14 @@ impl Standings {
         };
         self.suppliers.iter().map(standing).collect()
     }
+}
+
+/// The pools that get no node because the supplier that would make them cannot, and why.
+fn without_nodes(catalogue: &Catalogue, name: &SupplierName) -> BTreeSet<String> {
+    let left_out = catalogue.left_out.iter().filter_map(|left_out| match &left_out.why {
+        Exclusion::CannotMake { supplier, why } if supplier == name => Some((&left_out.pool, why)),
+        _ => None,
+    });
+    let empty = left_out.filter(|(pool, _)| catalogue.pool_groups(pool).next().is_none());
+    empty.map(|(pool, why)| format!("pool {pool} gets no node: {why}")).collect()
 }

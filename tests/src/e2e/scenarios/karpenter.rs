@@ -124,7 +124,7 @@ pub(super) async fn rules(bench: &mut Bench) -> anyhow::Result<()> {
     eventually("socket", CARRIER_FIT, async || Ok(if socket.exists() { Ok(()) } else { Err("none yet".to_owned()) })).await?;
     let market = Market { place, capacity_type: CapacityType::OnDemand };
     let plan = check::Plan { cluster: cluster.to_string(), market, gone_within: GONE };
-    let verdicts = check::run(connect(&format!("unix://{}", socket.display()), None)?, plan).await;
+    let verdicts = check::run(connect(&format!("unix://{}", socket.display()), None)?, plan).await.rules;
     // No cloud takes these back.
     let kept = |(rule, verdict): &(Rule, Verdict)| *verdict == Verdict::Kept || *rule == Rule::Notice;
     let broken: Vec<String> =

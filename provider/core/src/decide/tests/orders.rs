@@ -62,7 +62,9 @@ fn a_group_that_the_policy_dropped_is_refused_as_what_it_is() {
     let refused = world.try_increase(GROUP_A, 1).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        format!("{GROUP_A} cannot grow: the policy no longer has this group; it is listed until it is empty")
+        format!(
+            "{GROUP_A} cannot grow: it is listed until it is empty, as the policy no longer has it, or its supplier cannot make it any more (see stoker suppliers)"
+        )
     );
 }
 

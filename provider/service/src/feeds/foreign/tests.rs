@@ -190,16 +190,16 @@ karpenter: { countNodes: true }
     let known = watch::Sender::new(None);
     let mut told = known.subscribe();
     let feeds = Feeds::new(&[], None).with_foreign(told.clone(), followed.clone());
-    assert_eq!(feeds.ready(), Err(NotReady::Foreign));
+    assert_eq!(feeds.ready(|_| false), Err(NotReady::Foreign));
     let book = Arc::new(stoker_pricing::embedded().unwrap());
     let feed = ForeignFeed { client, book, policy: followed, facts, promised, known, wake: Arc::default() };
     let task = tokio::spawn(feed.run());
     let nodes = told.wait_for(Option::is_some).await.unwrap().as_ref().map(|told| told.nodes.values().sum::<u32>());
-    assert_eq!((nodes, feeds.ready()), (Some(1), Ok(())));
+    assert_eq!((nodes, feeds.ready(|_| false)), (Some(1), Ok(())));
     // Once they do not count, nobody follows them; and when they do again, they are listed anew.
     policy.send_replace(Arc::new(not_counting));
     told.wait_for(Option::is_none).await.unwrap();
-    assert_eq!(feeds.ready(), Ok(()));
+    assert_eq!(feeds.ready(|_| false), Ok(()));
     policy.send_replace(Arc::new(counting));
     told.wait_for(Option::is_some).await.unwrap();
     task.abort();

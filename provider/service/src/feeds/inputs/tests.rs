@@ -153,3 +153,16 @@ async fn a_supplier_that_hangs_keeps_no_other_from_telling_of_its_markets_and_is
     assert_eq!(known.borrow().len(), 2);
     assert!(!feed.refresh(Times::at(at(41))).await, "nothing is new");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_supplier_that_never_answers_is_not_waited_for_where_it_may_be_absent_and_another_has_answered() {
+    let (well, hung) = (named("well"), named("hung"));
+    hung.does.send_replace(Does::Hang);
+    let suppliers = [limited(&well), limited(&hung)];
+    let feeds = Feeds::new(&suppliers, None);
+    let of = |name: &str| Err(NotReady::Supplier(name.to_owned()));
+    assert_eq!(feeds.ready(|_| true), of("well"), "all are silent");
+    feeds.poll(at(0)).await;
+    assert_eq!(feeds.ready(|_| false), of("hung"));
+    assert_eq!(feeds.ready(|name| name.as_str() == "hung"), Ok(()));
+}
