@@ -8,6 +8,7 @@ use crate::base::kinds::Workload;
 use crate::base::text;
 use crate::market::offer::CapacityType;
 use crate::policy::rules::spot::{Saving, UNSAVED_WORK};
+use crate::policy::rules::supplier::SupplierKind;
 use crate::policy::rules::warm_floor::WarmFloor;
 
 /// Everything of that kind in a policy, in its order.
@@ -16,6 +17,7 @@ pub fn doubts(policy: &Policy) -> Vec<Fault> {
     for (at, pool) in policy.pools.iter().enumerate() {
         let path = Path::root().key("pools").index(at);
         spot(&mut told, &path.key("capacity"), pool);
+        unpriced_spot(&mut told, &path.key("capacity"), pool, policy);
         if let Some(floor) = &pool.warm_floor {
             slots_of_no_effect(&mut told, &path.key("warmFloor").key("schedule"), floor);
         }
@@ -39,6 +41,20 @@ fn spot(told: &mut Vec<Fault>, capacity: &Path, pool: &Pool) {
              from capacity.prefer"
         );
         told.push(Fault { path: capacity.key("spot").key("checkpoint"), message });
+    }
+}
+
+/// Spot through suppliers that tell no prices: those of the tables are too old to buy by.
+fn unpriced_spot(told: &mut Vec<Fault>, capacity: &Path, pool: &Pool, policy: &Policy) {
+    let mut makers = policy.suppliers.iter().filter(|one| pool.supplier.as_ref().is_none_or(|named| *named == one.name)).peekable();
+    let tell_none = makers.peek().is_some() && makers.all(|one| one.kind == SupplierKind::Karpenter);
+    let is_priced = policy.prices.iter().any(|row| {
+        row.capacity_type == CapacityType::Spot && pool.clouds.contains(&row.cloud) && pool.regions.contains(&row.region)
+    });
+    if tell_none && pool.prefer.contains(&CapacityType::Spot) && !is_priced {
+        let message = "spot is not bought: a supplier of kind karpenter tells no spot prices, and those of the tables are older than \
+                       a week: list yours under prices, with capacityType: spot";
+        told.push(Fault { path: capacity.key("prefer"), message: message.to_owned() });
     }
 }
 
@@ -125,6 +141,28 @@ mod tests {
         file.pools[0].warm_floor = None;
         let policy = Policy::try_from_raw(&file).expect("no faults");
         doubts(&policy).iter().map(|doubt| doubt.to_string().trim_start_matches("pools[1].").to_owned()).collect()
+    }
+
+    #[test]
+    fn spot_without_a_price_is_told_where_nodes_come_through_karpenter() {
+        let told = |suppliers: Value, prices: Value| {
+            let file = json!({
+                "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "demo", "suppliers": suppliers, "prices": prices,
+                "pools": [{
+                    "name": "dev", "workload": "dev", "limits": {"maxNodes": 4}, "capacity": {"prefer": ["spot", "on-demand"]},
+                    "gpu": {"models": ["L4"]}, "where": {"clouds": ["aws"], "regions": ["us-east-1"]}, "nodeClass": "gpu",
+                }],
+            });
+            let policy = Policy::try_from_raw(&serde_json::from_value(file).expect("a raw policy")).expect("no faults");
+            doubts(&policy).iter().any(|doubt| doubt.to_string().contains("tells no spot prices"))
+        };
+        let karpenter = || json!([{ "name": "karpenter", "kind": "karpenter" }]);
+        let price = json!([{
+            "cloud": "aws", "region": "us-east-1", "instanceType": "g6.xlarge", "capacityType": "spot", "usdPerHour": 0.3,
+        }]);
+        assert!(told(karpenter(), json!([])));
+        assert!(!told(karpenter(), price));
+        assert!(!told(json!([]), json!([])));
     }
 
     fn off(slots: &Value, more: &Value, windows: &Value) -> Vec<String> {

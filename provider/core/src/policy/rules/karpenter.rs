@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// The label by which a `NodePool` is opened to steering. No other is ever written to.
 pub const STEERED_LABEL: &str = "stoker.dev/steered";
 
-/// The label of a `NodePool` whose work is like that of a pool of the policy: that pool's spot rules price its spot nodes, and its window
-/// keeps its free nodes.
+/// The label of a `NodePool` whose work is like that of a pool of the policy: that pool's spot rules price its spot nodes, its window keeps its
+/// free nodes, its floor is kept, its rules repair unhealthy nodes, and a budget of it that is spent closes it.
 pub const RULES_LABEL: &str = "stoker.dev/rules-of";
 
 /// The annotation of a `NodePool` whose limits Stoker has set: what was set, what was there before, and why, as JSON.
