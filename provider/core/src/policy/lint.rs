@@ -46,7 +46,8 @@ fn spot(told: &mut Vec<Fault>, capacity: &Path, pool: &Pool) {
 
 /// Spot through suppliers that tell no prices: those of the tables are too old to buy by.
 fn unpriced_spot(told: &mut Vec<Fault>, capacity: &Path, pool: &Pool, policy: &Policy) {
-    let mut makers = policy.suppliers.iter().filter(|one| pool.supplier.as_ref().is_none_or(|named| *named == one.name)).peekable();
+    let mut makers =
+        policy.suppliers.iter().filter(|one| pool.supplier.as_ref().is_none_or(|named| *named == one.name)).peekable();
     let tell_none = makers.peek().is_some() && makers.all(|one| one.kind == SupplierKind::Karpenter);
     let is_priced = policy.prices.iter().any(|row| {
         row.capacity_type == CapacityType::Spot && pool.clouds.contains(&row.cloud) && pool.regions.contains(&row.region)
