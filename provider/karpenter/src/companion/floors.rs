@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Inputs;
 use super::faults::Faults;
-use super::marks::{FIELD_MANAGER, OWNER, REASON};
+use super::marks::{FIELD_MANAGER, OWNER, REASON, Rewrites};
 use super::prices::LOOKED_AT_WITHIN;
 use super::reach::{Made, Makes};
 use super::write::{DEADLINE, Writer, with_cure};
@@ -127,6 +127,8 @@ pub(super) struct FloorKeeper {
     left_over: bool,
     /// Since when Karpenter has not looked at one.
     unseen: BTreeMap<String, Instant>,
+    /// For how many nodes each was last written, and how often somebody else has rewritten it since.
+    written: BTreeMap<String, (u32, Rewrites)>,
     faults: Faults,
 }
 
@@ -135,8 +137,8 @@ type Objects = BTreeMap<String, DynamicObject>;
 
 impl FloorKeeper {
     pub(super) fn new(client: &Client) -> Self {
-        let (unseen, faults) = (BTreeMap::new(), Faults::default());
-        Self { client: client.clone(), read_at: None, left_over: true, unseen, faults }
+        let (unseen, written, faults) = (BTreeMap::new(), BTreeMap::new(), Faults::default());
+        Self { client: client.clone(), read_at: None, left_over: true, unseen, written, faults }
     }
 
     /// Makes the objects what they are to be; what is wrong.
@@ -179,6 +181,7 @@ impl FloorKeeper {
     ) {
         let [of_buffers, of_templates] = kinds();
         self.unseen.retain(|name, _| buffers.contains_key(name));
+        self.written.retain(|pool, _| wanted.contains_key(pool));
         for (pool, floor) in wanted {
             // The next look goes on with the others.
             if now.elapsed() >= MOST_TIME {
@@ -186,6 +189,15 @@ impl FloorKeeper {
                 return;
             }
             let (name, Some(nodes)) = (object_name(pool), floor.nodes) else { continue };
+            let is_as_written = |nodes: u32| {
+                let of = |buffer: &DynamicObject| buffer.data.pointer("/spec/replicas").and_then(Value::as_u64);
+                buffers.get(&name).and_then(of) == Some(u64::from(nodes))
+            };
+            let noted = self.written.get_mut(pool).map(|(nodes, rewrites)| rewrites.note(is_as_written(*nodes), "spec.replicas", now));
+            if let Some(Err(why)) = noted {
+                self.faults.add(format!("CapacityBuffer {name}"), why);
+                continue;
+            }
             let [template, buffer] = objects(pool, floor, nodes);
             // The pod template first: the buffer names it.
             for (kind, there, object) in
@@ -196,6 +208,9 @@ impl FloorKeeper {
                     break;
                 }
             }
+            let (last, rewrites) = self.written.entry(pool.clone()).or_default();
+            *last = nodes;
+            rewrites.wrote();
             if let Some(why) = buffers.get(&name).and_then(|buffer| self.ignored(&name, buffer, now)) {
                 self.faults.add(format!("CapacityBuffer {name}"), why);
             }

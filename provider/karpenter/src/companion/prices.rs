@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::faults::Faults;
 use super::fields::FIRST;
 use super::market::Market;
-use super::marks::{FIELD_MANAGER, Field, FieldMark, OWNER, is_ours};
+use super::marks::{FIELD_MANAGER, Field, FieldMark, OWNER, Rewrites, is_ours};
 use super::reach::{Made, Makes};
 use super::tables::{Facts, OnTheirWay};
 use super::{Inputs, Look, Used};
@@ -58,6 +58,8 @@ pub(crate) struct Prices {
     unseen: BTreeMap<String, Instant>,
     /// When one was taken back.
     withdrawn: BTreeMap<String, Instant>,
+    /// How each was last written, and how often somebody else has rewritten it since.
+    written: BTreeMap<String, (NodeOverlaySpec, Rewrites)>,
     /// When a `NodePool` was put first no more.
     stepped_back: BTreeMap<String, Instant>,
 }
@@ -147,6 +149,13 @@ impl Prices {
                 continue;
             };
             taken.insert(weight);
+            if let Some((spec, rewrites)) = self.written.get_mut(&name) {
+                let is_as_written = stands.is_some_and(|overlay| overlay.spec == *spec);
+                if let Err(why) = rewrites.note(is_as_written, "its spec", inputs.now) {
+                    look.faults.add(format!("NodeOverlay {name}"), why);
+                    continue;
+                }
+            }
             let (price, price_adjustment) = price.written();
             let spec = NodeOverlaySpec { weight, requirements, price, price_adjustment };
             if stands.is_none_or(|overlay| overlay.spec != spec) {
@@ -169,6 +178,7 @@ impl Prices {
             on_demand(inputs.used?, inputs, priced, market, ours, &mut wanted);
             spot(inputs, priced, market, ours, &mut wanted, &mut look.faults);
         }
+        self.written.retain(|name, _| wanted.contains_key(name));
         for name in ours.keys().filter(|name| !wanted.contains_key(**name)) {
             // A surcharge on spot comes back at once: without it spot looks cheaper than it is.
             if is_covered(name) {
@@ -233,6 +243,13 @@ impl Prices {
             }
         }
         first
+    }
+
+    /// Takes note that an overlay was written.
+    pub(super) fn wrote(&mut self, name: &str, spec: &NodeOverlaySpec) {
+        let (last, rewrites) = self.written.entry(name.to_owned()).or_default();
+        last.clone_from(spec);
+        rewrites.wrote();
     }
 
     /// Takes note that the weight of a `NodePool` was given back.

@@ -314,6 +314,7 @@ impl Running {
             match self.writer.set_overlay(name, seen, overlay).await {
                 Ok(Some(written)) => {
                     tracing::info!(overlay = name, why = overlay.why, "set a price");
+                    self.state.prices.wrote(name, &overlay.spec);
                     self.tables.overlays.take(Event::Apply(written));
                 }
                 Ok(None) => {}

@@ -318,3 +318,19 @@ fn where_karpenter_compares_no_prices_a_pool_that_a_commitment_covers_comes_firs
     assert_eq!(at(&plain, 0, 600), (None, false));
     assert_eq!(at(&plain, 0, 1_000).0, Some(first));
 }
+
+#[test]
+fn a_price_that_somebody_rewrites_three_times_is_left_alone() {
+    let pools = [pool("theirs", "g6.xlarge", &json!({}), AWS)];
+    let (mut state, now) = (State::default(), Instant::now());
+    let made = look(&mut state, &tables(&pools, &[]), 0, now);
+    let [(name, overlay)] = &made.overlays[..] else { panic!("{made:?}") };
+    let mut theirs = overlay.clone();
+    theirs.spec.price = Some("9.000000".to_owned());
+    for round in 0..3 {
+        state.prices.wrote(name, &overlay.spec);
+        let rewritten = look(&mut state, &tables(&pools, &[shown(name, &theirs, &ready())]), 0, now);
+        assert_eq!(rewritten.overlays.len(), usize::from(round < 2), "{round}");
+        assert_eq!(rewritten.faults.0.contains_key(&format!("NodeOverlay {name}")), round == 2, "{:?}", rewritten.faults);
+    }
+}

@@ -52,6 +52,20 @@ async fn a_floor_is_a_buffer_that_follows_it_and_goes_with_the_label() {
         assert_eq!(buffer().unwrap()["spec"]["replicas"], nodes);
         tokio::time::advance(Duration::from_secs(10)).await;
     }
+    // Whoever rewrites it wins after three times.
+    let path = of("capacitybuffers", "apis/autoscaling.x-k8s.io/v1beta1");
+    for round in 0..3 {
+        server.edit(&path, |buffer| buffer["spec"]["replicas"] = json!(1));
+        let faults = buffers.keep(&look(named(), Some(&floors(5))), &writer, Instant::now()).await;
+        assert_eq!(faults.0.is_empty(), round < 2, "{faults:?}");
+        assert_eq!(buffer().unwrap()["spec"]["replicas"], if round < 2 { 5 } else { 1 });
+        tokio::time::advance(Duration::from_secs(10)).await;
+    }
+    buffers.keep(&BTreeMap::new(), &writer, Instant::now()).await;
+    for _ in 0..2 {
+        tokio::time::advance(Duration::from_secs(10)).await;
+        buffers.keep(&look(named(), Some(&floors(5))), &writer, Instant::now()).await;
+    }
     let pod = template().unwrap()["template"]["spec"].clone();
     assert_eq!(pod["nodeSelector"], json!({ NODE_POOL: "gpu" }));
     assert_eq!(pod["tolerations"], json!([{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }]));
