@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::floors;
 use super::marks::{FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, in_words};
-use super::repair::condemned;
+use super::repair::own_condition;
 use super::write::{LEASE, Writer, with_cure};
 use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
 
@@ -147,8 +147,8 @@ impl Cleaner<'_> {
     }
 
     async fn condition(&self, node: &Node) -> Option<Cleaned> {
-        let condition = condemned(node)?;
-        let fault = self.writer.acquit(node).await;
+        let condition = own_condition(node)?;
+        let fault = self.writer.clear_condition(node).await;
         Some(Cleaned { object: format!("Node {}", name(&node.meta)), what: format!("condition {condition}"), fault })
     }
 

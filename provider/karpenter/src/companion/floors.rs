@@ -193,7 +193,8 @@ impl FloorKeeper {
                 let of = |buffer: &DynamicObject| buffer.data.pointer("/spec/replicas").and_then(Value::as_u64);
                 buffers.get(&name).and_then(of) == Some(u64::from(nodes))
             };
-            let noted = self.written.get_mut(pool).map(|(nodes, rewrites)| rewrites.note(is_as_written(*nodes), "spec.replicas", now));
+            let noted =
+                self.written.get_mut(pool).map(|(nodes, rewrites)| rewrites.note(is_as_written(*nodes), "spec.replicas", now));
             if let Some(Err(why)) = noted {
                 self.faults.add(format!("CapacityBuffer {name}"), why);
                 continue;

@@ -45,16 +45,16 @@ pub(crate) struct Probed<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It gets the condition, with why.
-    Condemn { condition: &'static str, why: String },
+    Set { condition: &'static str, why: String },
     /// It loses Stoker's.
-    Acquit { condition: &'static str },
+    Clear { condition: &'static str },
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Condemn { condition, why } => write!(f, "set condition {condition} to False: {why}"),
-            Self::Acquit { condition } => write!(f, "took condition {condition} back"),
+            Self::Set { condition, why } => write!(f, "set condition {condition} to False: {why}"),
+            Self::Clear { condition } => write!(f, "took condition {condition} back"),
         }
     }
 }
@@ -63,8 +63,8 @@ impl fmt::Display for Change {
 #[derive(Debug, Default)]
 pub(crate) struct Repair {
     nodes: BTreeMap<String, Health>,
-    /// The Nodes that were condemned within [`REPLACED_WITHIN`], with their `NodePools`, also where they are gone since.
-    condemned: BTreeMap<String, (String, Timestamp)>,
+    /// The Nodes that got the condition within [`REPLACED_WITHIN`], with their `NodePools`, also where they are gone since.
+    lately: BTreeMap<String, (String, Timestamp)>,
 }
 
 /// How those of one Node were.
@@ -124,7 +124,7 @@ fn steered<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a str, &'a Node, 
     })
 }
 
-/// A Node that may be condemned now.
+/// A Node that may get the condition now.
 struct Due<'a> {
     name: &'a str,
     condition: &'static str,
@@ -133,11 +133,11 @@ struct Due<'a> {
 
 /// A `NodePool` whose Nodes are repaired.
 #[derive(Default)]
-struct Ward<'a> {
+struct PoolHealth<'a> {
     nodes: u32,
     unfit: u32,
     due: Vec<Due<'a>>,
-    /// Most that may be condemned within [`REPLACED_WITHIN`].
+    /// Most that may get it within [`REPLACED_WITHIN`].
     most: u32,
 }
 
@@ -146,15 +146,15 @@ impl Repair {
     pub(super) fn plan(&mut self, inputs: &Inputs<'_>, made: &Made, faults: &mut Faults) -> Vec<(String, Change)> {
         let mut there = HashSet::new();
         let mut changes = Vec::new();
-        let mut wards = BTreeMap::<&str, Ward<'_>>::new();
+        let mut wards = BTreeMap::<&str, PoolHealth<'_>>::new();
         let repairs = inputs.policy.karpenter.has(Lever::Repair);
         let all: Vec<_> = if repairs { steered(inputs).collect() } else { Vec::new() };
         for (name, node, pool) in all {
             there.insert(name);
-            let Some(probed) = inputs.probed else { continue };
+            // What is not known keeps what stands.
+            let (Some(probed), Some(occupied)) = (inputs.probed, inputs.occupied) else { continue };
             let (care, condition) = match care_of(inputs, made, pool) {
                 Ok(Some(care)) => care,
-                // What is not known keeps what stands.
                 Ok(None) => continue,
                 Err(why) => {
                     faults.add(format!("NodePool {pool}"), format!("its nodes are not repaired: {why}"));
@@ -163,10 +163,10 @@ impl Repair {
             };
             let ward = wards.entry(pool).or_default();
             (ward.nodes, ward.most) = (ward.nodes + 1, care.max_replacements);
-            let found = self.judge((name, node, pool), condition, inputs, probed);
+            let found = self.judge((name, node, pool), condition, occupied, probed);
             let Some(Unfit { since, free, why }) = found else {
                 if own(node, condition).is_some() {
-                    changes.push((name.to_owned(), Change::Acquit { condition }));
+                    changes.push((name.to_owned(), Change::Clear { condition }));
                 }
                 continue;
             };
@@ -178,7 +178,7 @@ impl Repair {
                 UnhealthyAction::Drain => true,
             };
             match node.status.condition(condition) {
-                Some(stands) if is_ours(stands) && !may => changes.push((name.to_owned(), Change::Acquit { condition })),
+                Some(stands) if is_ours(stands) && !may => changes.push((name.to_owned(), Change::Clear { condition })),
                 None if is_due && may => ward.due.push(Due { name, condition, why }),
                 None if is_due => {
                     let why = format!("its GPUs are unhealthy ({why}), and it is not repaired while pods use it: cordon it");
@@ -195,12 +195,12 @@ impl Repair {
         }
         self.nodes.retain(|name, _| there.contains(name.as_str()));
         if let Some(Probed { now, .. }) = inputs.probed {
-            self.condemned.retain(|_, (_, at)| now.duration_since(*at) < REPLACED_WITHIN);
+            self.lately.retain(|_, (_, at)| now.duration_since(*at) < REPLACED_WITHIN);
         }
         let left = inputs.facts.nodes.iter().filter(|(name, _)| !there.contains(name.as_str()));
-        changes.extend(left.filter_map(|(name, node)| Some((name.clone(), Change::Acquit { condition: condemned(node)? }))));
+        changes.extend(left.filter_map(|(name, node)| Some((name.clone(), Change::Clear { condition: own_condition(node)? }))));
         for (pool, ward) in wards {
-            changes.extend(self.condemn(pool, ward, faults));
+            changes.extend(self.set_some(pool, ward, faults));
         }
         changes
     }
@@ -210,20 +210,19 @@ impl Repair {
         &mut self,
         (name, node, pool): (&str, &Node, &str),
         condition: &'static str,
-        inputs: &Inputs<'_>,
+        occupied: &BTreeSet<NodeName>,
         Probed { seen, now }: Probed<'_>,
     ) -> Option<Unfit> {
         let health = self.nodes.entry(name.to_owned()).or_default();
         let node_name = NodeName::new(name).ok()?;
         let seen = seen.get(&node_name);
-        let has_pods = inputs.occupied.is_none_or(|occupied| occupied.contains(&node_name));
-        let busy = has_pods || matches!(GpuActivity::of(seen.map(AsRef::as_ref)), GpuActivity::Active(_));
+        let busy = occupied.contains(&node_name) || matches!(GpuActivity::of(seen.map(AsRef::as_ref)), GpuActivity::Active(_));
         health.free = if busy { None } else { Some(health.free.unwrap_or(now)) };
         if let Some(stands) = own(node, condition) {
             // It was so before a restart, too.
             let at = stands.last_transition_time.as_ref().map_or(now, |time| time.0.min(now));
             health.unfit.get_or_insert(at);
-            self.condemned.insert(name.to_owned(), (pool.to_owned(), at));
+            self.lately.insert(name.to_owned(), (pool.to_owned(), at));
         }
         let fault = seen.and_then(|seen| hardware_fault(seen, !busy, node.status.ready_since(), now));
         let heard = seen.is_some_and(|seen| matches!(seen.hearing, Hearing::Heard { .. }));
@@ -235,20 +234,20 @@ impl Repair {
         Some(Unfit { since, free, why })
     }
 
-    /// Those of a `NodePool` that are condemned now: a bad driver or a faulty probe makes many unhealthy at once, and must not cost the fleet.
-    fn condemn(&mut self, pool: &str, ward: Ward<'_>, faults: &mut Faults) -> Vec<(String, Change)> {
-        let Ward { nodes, unfit, due, most } = ward;
+    /// Those of a `NodePool` that get the condition now: a bad driver or a faulty probe makes many unhealthy at once, and must not cost the fleet.
+    fn set_some(&mut self, pool: &str, ward: PoolHealth<'_>, faults: &mut Faults) -> Vec<(String, Change)> {
+        let PoolHealth { nodes, unfit, due, most } = ward;
         if due.is_empty() {
             return Vec::new();
         }
-        let lately = self.condemned.values().filter(|(of, _)| of == pool).count();
+        let lately = self.lately.values().filter(|(of, _)| of == pool).count();
         let left = if unfit > at_once(nodes) { 0 } else { (most as usize).saturating_sub(lately) };
         if due.len() > left {
             let why = format!("{unfit} of its {nodes} nodes are unhealthy, {lately} were given up lately: the others wait");
             faults.add(format!("NodePool {pool}"), why);
         }
         let now = due.into_iter().take(left);
-        now.map(|due| (due.name.to_owned(), Change::Condemn { condition: due.condition, why: due.why })).collect()
+        now.map(|due| (due.name.to_owned(), Change::Set { condition: due.condition, why: due.why })).collect()
     }
 }
 
@@ -284,7 +283,7 @@ fn is_ours(condition: &NodeCondition) -> bool {
 }
 
 /// The condition that Stoker has set on a Node; `None` where it has set none.
-pub(super) fn condemned(node: &Node) -> Option<&'static str> {
+pub(super) fn own_condition(node: &Node) -> Option<&'static str> {
     let all = CONDITIONS.iter().map(|(_, condition)| *condition);
     all.into_iter().find(|condition| node.status.condition(condition).is_some_and(is_ours))
 }

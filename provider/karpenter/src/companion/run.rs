@@ -161,7 +161,7 @@ impl Running {
             companion.promised.send_if_modified(|known| known.take().is_some());
         }
         // What was known last stands, and nothing is changed in the dark; but a price that may have no room any more is worse than none.
-        if long_blind {
+        if long_blind && self.beat.is_some() {
             let covered: Vec<String> = self.tables.facts().into_iter().flat_map(prices::covered).map(str::to_owned).collect();
             self.remove(&covered).await;
             faults.add_all(&self.unpriced);
@@ -267,7 +267,7 @@ impl Running {
         let unfit: Vec<Node> = facts
             .into_iter()
             .flat_map(|facts| facts.nodes.values())
-            .filter(|node| repair::condemned(node).is_some())
+            .filter(|node| repair::own_condition(node).is_some())
             .take(MOST_FAILED)
             .cloned()
             .collect();
@@ -286,7 +286,7 @@ impl Running {
         }
         for node in unfit {
             let name = name(&node.meta).to_owned();
-            match self.writer.acquit(&node).await {
+            match self.writer.clear_condition(&node).await {
                 None => {
                     if let Some(seen) = self.tables.nodes.get_mut(&name) {
                         seen.status.conditions.retain(|condition| condition.reason != repair::REASON);

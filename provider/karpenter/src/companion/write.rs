@@ -205,14 +205,14 @@ impl Writer {
     /// others stay as they are.
     pub(crate) async fn set_condition(&self, node: &Node, change: &repair::Change, now: Timestamp) -> Written<Option<Node>> {
         let condition = match change {
-            repair::Change::Condemn { condition, why } => {
+            repair::Change::Set { condition, why } => {
                 let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 json!({
                     "type": condition, "status": "False", "reason": repair::REASON, "message": why,
                     "lastTransitionTime": at, "lastHeartbeatTime": at,
                 })
             }
-            repair::Change::Acquit { condition } => json!({ "$patch": "delete", "type": condition }),
+            repair::Change::Clear { condition } => json!({ "$patch": "delete", "type": condition }),
         };
         let change = json!({
             "metadata": { "uid": node.meta.uid, "resourceVersion": node.meta.resource_version },
@@ -303,17 +303,17 @@ impl Writer {
     }
 
     /// Takes Stoker's condition from a Node, whatever others change meanwhile. Why it was not, if so.
-    pub(crate) async fn acquit(&self, node: &Node) -> Option<String> {
+    pub(crate) async fn clear_condition(&self, node: &Node) -> Option<String> {
         self.again(node, |writer, node| {
-            let acquit = async move {
-                match repair::condemned(&node) {
+            let clear = async move {
+                match repair::own_condition(&node) {
                     Some(condition) => {
-                        writer.set_condition(&node, &repair::Change::Acquit { condition }, Timestamp::now()).await
+                        writer.set_condition(&node, &repair::Change::Clear { condition }, Timestamp::now()).await
                     }
                     None => Ok(Some(node)),
                 }
             };
-            acquit.boxed()
+            clear.boxed()
         })
         .await
     }

@@ -89,11 +89,11 @@ const CONDITION: &str = "AcceleratedHardwareReady";
 const OURS: (&str, &str) = ("False", repair::REASON);
 
 fn condemned(number: u32) -> (String, repair::Change) {
-    (format!("node-{number}"), repair::Change::Condemn { condition: CONDITION, why: "XID 79 on a GPU".to_owned() })
+    (format!("node-{number}"), repair::Change::Set { condition: CONDITION, why: "XID 79 on a GPU".to_owned() })
 }
 
 fn acquitted(number: u32) -> (String, repair::Change) {
-    (format!("node-{number}"), repair::Change::Acquit { condition: CONDITION })
+    (format!("node-{number}"), repair::Change::Clear { condition: CONDITION })
 }
 
 #[test]
@@ -160,14 +160,14 @@ async fn a_condition_is_set_next_to_those_of_others_and_taken_back() {
     });
     let client = server.client();
     let writer = Writer::new(&client, false);
-    let change = repair::Change::Condemn { condition: CONDITION, why: "XID 79".to_owned() };
+    let change = repair::Change::Set { condition: CONDITION, why: "XID 79".to_owned() };
     let node: Node = read(&client, "node-0").await;
     let written = writer.set_condition(&node, &change, Timestamp::UNIX_EPOCH).await.unwrap().unwrap();
-    assert_eq!(repair::condemned(&written), Some(CONDITION));
+    assert_eq!(repair::own_condition(&written), Some(CONDITION));
     assert!(written.status.condition("Ready").is_some());
     let [row] = &clean(&client, false).await[..] else { panic!() };
     assert_eq!((row.what.as_str(), &row.fault), ("condition AcceleratedHardwareReady", &None));
     let node: Node = read(&client, "node-0").await;
-    assert_eq!(repair::condemned(&node), None);
+    assert_eq!(repair::own_condition(&node), None);
     assert!(node.status.condition("Ready").is_some());
 }
