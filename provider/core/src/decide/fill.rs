@@ -181,8 +181,8 @@ fn launch<'a>(
     };
     let Policy { boot_deadline, commitments, .. } = pass.catalogue.policy.as_ref();
     let kept = (market.capacity_type == CapacityType::Reserved)
-        .then(|| Reservations::at(&market.place, commitments, &changes.memory, pass.times()));
-    let reservation = kept.and_then(|kept| kept.next()).map(str::to_owned);
+        .then(|| Reservations::next_at(&market.place, commitments, &changes.memory, pass.times()));
+    let reservation = kept.flatten().map(str::to_owned);
     let purchase = Purchase { key, market: market.clone(), price, boot_within: *boot_deadline, reservation };
     changes.edit(pass, id, |record| {
         record.attempts = attempt;
