@@ -17,10 +17,11 @@ use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
-    EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, QuotaFact, QuotaKey, RefusedArea, ReservationFact,
+    EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, QuotaFact, RefusedArea, ReservationFact,
 };
 use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::Quote;
+use stoker_core::policy::QuotaKey;
 use stoker_core::policy::rules::demand::PoolDemand;
 use stoker_core::policy::rules::stabilization::Released;
 use stoker_core::policy::rules::warm_floor::FloorMemory;

@@ -8,11 +8,12 @@ use stoker_core::base::ids::{
 };
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::facts::supply::{
-    EndedWhy, Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, QuotaFact, QuotaKey, Refusal, RefusalKind,
-    RefusalScope, ReservationFact,
+    EndedWhy, Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, QuotaFact, Refusal, RefusalKind, RefusalScope,
+    ReservationFact,
 };
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Quote, QuoteKind};
+use stoker_core::policy::QuotaKey;
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::outcome::Is;
 use stoker_service::suppliers::Launch;
@@ -300,10 +301,13 @@ pub(crate) fn quota(told: wire::Quota) -> Result<(QuotaKey, QuotaFact), Unreadab
     let region = Some(told.region).filter(|region| !region.is_empty()).map(Region::new).transpose()?;
     let limit = told.limit.ok_or(Unreadable::Missing("limit"))?;
     let fact = QuotaFact { limit, used: told.used, as_of: moment(told.as_of, "as_of")? };
-    Ok(((Cloud::new(told.cloud)?, region, told.name), fact))
+    Ok((QuotaKey { name: told.name, cloud: Cloud::new(told.cloud)?, region }, fact))
 }
 
-pub(crate) fn to_quota((cloud, region, name): &QuotaKey, QuotaFact { limit, used, as_of }: &QuotaFact) -> wire::Quota {
+pub(crate) fn to_quota(
+    QuotaKey { name, cloud, region }: &QuotaKey,
+    QuotaFact { limit, used, as_of }: &QuotaFact,
+) -> wire::Quota {
     wire::Quota {
         name: name.clone(),
         cloud: cloud.to_string(),
@@ -353,7 +357,7 @@ mod tests {
         let as_of = Timestamp::from_second(1_790_000_000).unwrap();
         for (region, used) in [(Some("us-east-1"), Some(0)), (None, None)] {
             let region = region.map(|region| Region::new(region).unwrap());
-            let key = (Cloud::new("aws").unwrap(), region, "L-DB2E81BA".to_owned());
+            let key = QuotaKey { name: "L-DB2E81BA".to_owned(), cloud: Cloud::new("aws").unwrap(), region };
             let fact = QuotaFact { limit: 0, used, as_of };
             let told = to_quota(&key, &fact);
             assert_eq!(quota(wire::Quota { limit: None, ..told.clone() }), Err(Unreadable::Missing("limit")));

@@ -129,6 +129,7 @@ fn made_with(row: &SupplierStanding) -> String {
 mod tests {
     use stoker_core::base::ids::{Cloud, SupplierName};
     use stoker_core::facts::supply::QuotaFact;
+    use stoker_core::policy::QuotaKey;
 
     use super::*;
 
@@ -137,7 +138,8 @@ mod tests {
         let now: Timestamp = "2026-11-02T12:00:00Z".parse().unwrap();
         let quota = |name: &str, hours: i64| {
             let as_of = now - jiff::SignedDuration::from_hours(hours);
-            ((Cloud::new("aws").unwrap(), None, name.to_owned()), QuotaFact { limit: 8, used: None, as_of })
+            let key = QuotaKey { name: name.to_owned(), cloud: Cloud::new("aws").unwrap(), region: None };
+            (key, QuotaFact { limit: 8, used: None, as_of })
         };
         let mut row = SupplierStanding {
             name: SupplierName::new("lambda").unwrap(),

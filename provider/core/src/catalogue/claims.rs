@@ -15,7 +15,7 @@ use crate::facts::foreign::Foreign;
 use crate::market::offer::{CapacityType, InstanceSpec, Place};
 use crate::market::quota_names::KnownQuota;
 use crate::policy::rules::commitment::Commitment;
-use crate::policy::{Counts, Policy, Quota, UnknownQuota};
+use crate::policy::{Counts, Policy, Quota, QuotaKey, UnknownQuota};
 
 /// So much of one quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,14 +113,15 @@ impl Claims {
         claims
     }
 
-    /// The quota that a supplier calls `name`, in its usual spelling and with the region that it is of; `None` where nothing says that it
-    /// counts nodes bought so. `place` is where they are bought.
-    pub fn find_quota(&self, policy: &Policy, place: &Place, name: &str) -> Option<(String, Option<Region>)> {
+    /// The quota that a supplier calls `name`, in its usual spelling; `None` where nothing says that it counts nodes bought so. `place` is
+    /// where they are bought.
+    pub fn find_quota(&self, policy: &Policy, place: &Place, name: &str) -> Option<QuotaKey> {
         if let Some(own) = self.own(policy).find(|quota| quota.name == name) {
-            return Some((own.name.clone(), own.region.clone()));
+            return Some(QuotaKey::of(own));
         }
         let known = KnownQuota::find(name).filter(|known| self.known.contains(known))?;
-        Some((known.name.to_owned(), (!known.global).then(|| place.region.clone())))
+        let region = (!known.global).then(|| place.region.clone());
+        Some(QuotaKey { name: known.name.to_owned(), cloud: place.cloud.clone(), region })
     }
 
     /// Whether the quota of that name, in its usual spelling, counts nodes bought so.

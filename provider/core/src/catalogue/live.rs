@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::base::engine_clock::Wall;
 use crate::base::ids::SupplierName;
 use crate::catalogue::Catalogue;
-use crate::facts::supply::{MarketFacts, QuotaKey};
+use crate::facts::supply::MarketFacts;
 use crate::market::quota_names::KnownQuota;
-use crate::policy::{Policy, Quota};
+use crate::policy::{Policy, Quota, QuotaKey};
 
 /// How long a figure of an account counts after the moment at which it was true: clouds raise quotas within a day, and a supplier that says
 /// nothing for longer must not hold back what the policy allows.
@@ -59,7 +59,7 @@ impl LiveQuotas {
 }
 
 /// Whether a supplier means that quota of the policy, whichever way it spells its name.
-pub fn is_same(quota: &Quota, (cloud, region, name): &QuotaKey) -> bool {
+pub fn is_same(quota: &Quota, QuotaKey { cloud, region, name }: &QuotaKey) -> bool {
     let is_place = quota.cloud == *cloud && quota.region == *region;
     is_place && (quota.name == *name || KnownQuota::find(name).is_some_and(|known| known.name == quota.name))
 }
@@ -74,8 +74,7 @@ impl Catalogue {
 
     /// What this cluster may hold of a quota by its place in the policy.
     pub fn quota_share(&self, at: usize, wall: Wall) -> u64 {
-        let Some(quota) = self.policy.quotas.get(at) else { return 0 };
-        u64::from(self.quota_limit(at, wall).0.saturating_sub(quota.used).saturating_sub(quota.safety))
+        self.policy.quotas.get(at).map_or(0, |quota| quota.share_of(self.quota_limit(at, wall).0))
     }
 
     /// The policy with the limits that hold at `wall`.

@@ -4,11 +4,13 @@ use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::facts::supply::{RefusalScope, RefusedArea};
 use crate::market::offer::{CapacityType, Market, Place};
+use crate::policy::QuotaKey;
 use crate::policy::rules::commitment::Commitment;
 
 impl Catalogue {
     /// What a refusal of a launch closes, which was for a node of `group` in `market`; `None` where that is the market alone. So it is where
-    /// the refusal names a quota that is not known to count such nodes, or a reservation that is not of that place: nothing is closed that the refusal may not concern.
+    /// the refusal names a quota that is not known to count such nodes, or a reservation that is not of that place: nothing is closed that
+    /// the refusal may not concern.
     pub fn refused_area(&self, scope: &RefusalScope, group: &Group, market: &Market) -> Option<RefusedArea> {
         let Place { cloud, region, zone, .. } = &market.place;
         Some(match scope {
@@ -17,8 +19,7 @@ impl Catalogue {
             RefusalScope::Zone => RefusedArea::Zone(cloud.clone(), region.clone(), zone.clone()),
             RefusalScope::Quota(name) => {
                 let claims = self.claims(group);
-                let (name, counted_in) = claims.under(market.capacity_type).find_quota(&self.policy, &market.place, name)?;
-                RefusedArea::Quota(cloud.clone(), counted_in, name)
+                RefusedArea::Quota(claims.under(market.capacity_type).find_quota(&self.policy, &market.place, name)?)
             }
             RefusalScope::Reservation(name) => {
                 let kept =
@@ -41,7 +42,7 @@ impl Catalogue {
         match area {
             RefusedArea::TypeInZone(of) => of == place,
             RefusedArea::Zone(cloud, region, zone) => (cloud, region, zone) == (&place.cloud, &place.region, &place.zone),
-            RefusedArea::Quota(cloud, region, name) => {
+            RefusedArea::Quota(QuotaKey { name, cloud, region }) => {
                 *cloud == place.cloud
                     && region.as_ref().is_none_or(|region| *region == place.region)
                     && self.claims(group).under(market.capacity_type).count_in(&self.policy, name)

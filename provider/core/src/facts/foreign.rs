@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::ids::{Cloud, InstanceType, Region, ZoneId};
 use crate::base::units::UsdPerHour;
 use crate::market::offer::{CapacityType, InstanceSpec, Place};
-use crate::policy::Quota;
+use crate::policy::{Quota, QuotaKey};
 
 /// The GPU nodes of the cluster that others than Stoker bought, such as Karpenter, and what they may still buy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,25 +25,6 @@ pub struct Foreign {
 
 /// Parts of quotas, each in its quota's unit.
 pub type Promises = BTreeMap<QuotaKey, u64>;
-
-/// A quota, whatever its place in the policy.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct QuotaKey {
-    /// What the cloud calls it.
-    pub name: String,
-    /// The cloud.
-    pub cloud: Cloud,
-    /// The region; all of the cloud's when `None`.
-    pub region: Option<Region>,
-}
-
-impl QuotaKey {
-    /// That of a quota.
-    pub fn of(quota: &Quota) -> Self {
-        Self { name: quota.name.clone(), cloud: quota.cloud.clone(), region: quota.region.clone() }
-    }
-}
 
 impl Foreign {
     /// What is promised of a quota, in its unit.

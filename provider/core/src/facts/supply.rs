@@ -18,6 +18,7 @@ use crate::base::ids::{
 };
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::market::price::Quote;
+use crate::policy::QuotaKey;
 
 /// The parts of a launch key: cluster, group, incarnation of the journal, ordinal (the record's
 /// number) and attempt.
@@ -199,7 +200,7 @@ pub enum RefusedArea {
     /// A zone.
     Zone(Cloud, Region, ZoneId),
     /// What counts against a quota, of a region or of all regions together.
-    Quota(Cloud, Option<Region>, String),
+    Quota(QuotaKey),
     /// What is bought from a reservation in its place.
     Reservation(Place, String),
     /// What is bought so in a region.
@@ -215,8 +216,7 @@ impl fmt::Display for RefusedArea {
         match self {
             Self::TypeInZone(place) => write!(f, "{place}"),
             Self::Zone(cloud, region, zone) => write!(f, "zone {cloud}/{region}/{zone}"),
-            Self::Quota(_, Some(region), name) => write!(f, "quota {name} {region}"),
-            Self::Quota(_, None, name) => write!(f, "quota {name}"),
+            Self::Quota(quota) => write!(f, "quota {quota}"),
             Self::Reservation(_, name) => write!(f, "reservation {name}"),
             Self::CapacityTypeInRegion(cloud, region, bought) => write!(f, "all {bought} capacity of region {cloud}/{region}"),
             Self::Region(cloud, region) => write!(f, "region {cloud}/{region}"),
@@ -392,9 +392,6 @@ impl Observation {
         self
     }
 }
-
-/// A quota as a supplier tells it: its cloud, its region (`None` for all regions together) and what the cloud calls it.
-pub type QuotaKey = (Cloud, Option<Region>, String);
 
 /// What a supplier tells of a quota of its account, in the quota's own unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ pub mod rules;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
@@ -267,7 +268,39 @@ pub struct Quota {
 impl Quota {
     /// What this cluster may hold of it; zero where others hold it all.
     pub fn share(&self) -> u64 {
-        u64::from(self.limit.saturating_sub(self.used).saturating_sub(self.safety))
+        self.share_of(self.limit)
+    }
+
+    /// The same, were that its limit.
+    pub fn share_of(&self, limit: u32) -> u64 {
+        u64::from(limit.saturating_sub(self.used).saturating_sub(self.safety))
+    }
+}
+
+/// A quota, whatever its place in the policy.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaKey {
+    /// What the cloud calls it.
+    pub name: String,
+    /// The cloud.
+    pub cloud: Cloud,
+    /// The region; all of the cloud's when `None`.
+    pub region: Option<Region>,
+}
+
+impl QuotaKey {
+    /// That of a quota.
+    pub fn of(quota: &Quota) -> Self {
+        Self { name: quota.name.clone(), cloud: quota.cloud.clone(), region: quota.region.clone() }
+    }
+}
+
+impl fmt::Display for QuotaKey {
+    /// Its name, and its region where it has one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.region.as_ref().map_or(Ok(()), |region| write!(f, " {region}"))
     }
 }
 

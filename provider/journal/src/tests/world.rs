@@ -28,7 +28,7 @@ use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::market::transfer::{Data, DataSet, MaxDistance, Site};
 use stoker_core::plan::{Action, GroupLimits, Note};
 use stoker_core::policy::rules::spot::{Saving, SpotRules};
-use stoker_core::policy::{Limits, Policy, Pool, Throughput};
+use stoker_core::policy::{Limits, Policy, Pool, QuotaKey, Throughput};
 use stoker_core::state::memory::Memory;
 use stoker_core::state::record::{PodsSeen, Purchase, Record, State};
 
@@ -170,7 +170,7 @@ pub(super) fn prices(now: Timestamp) -> PriceBook {
 
 pub(super) fn facts(live_micros: i64, now: Timestamp) -> Facts {
     let zone = (Cloud::new("aws").unwrap(), ZoneId::new("use1-az6").unwrap());
-    let quota = (Cloud::new("aws").unwrap(), None, "Q".to_owned());
+    let quota = QuotaKey { name: "Q".to_owned(), cloud: Cloud::new("aws").unwrap(), region: None };
     let reservation = ReservationFact { place: place(), total: 2, free: None, ends: Some(now), as_of: now };
     let facts = MarketFacts {
         clouds: [Cloud::new("aws").unwrap()].into(),

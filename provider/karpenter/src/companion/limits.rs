@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use stoker_core::base::kinds::QuotaUnit;
-use stoker_core::facts::foreign::{Promises, QuotaKey};
-use stoker_core::policy::{Policy, Quota};
+use stoker_core::facts::foreign::Promises;
+use stoker_core::policy::{Policy, Quota, QuotaKey};
 
 use super::reach::{Reach, Sizes, resource};
 use crate::objects::{Amounts, amount};
@@ -95,11 +95,7 @@ impl Left<'_> {
 impl fmt::Display for Left<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { quota, held, others, .. } = self;
-        f.write_str(&quota.name)?;
-        if let Some(region) = &quota.region {
-            write!(f, " {region}")?;
-        }
-        write!(f, ": {held} of {} used", quota.share())?;
+        write!(f, "{}: {held} of {} used", QuotaKey::of(quota), quota.share())?;
         for (name, units) in others {
             write!(f, ", {units} promised to {name}")?;
         }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::{Cloud, NodeClassName, Region, SupplierName};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::derive::Exclusion;
-use stoker_core::facts::supply::{MarketFacts, Observation, QuotaFact, QuotaKey, ReservationFact};
+use stoker_core::facts::supply::{MarketFacts, Observation, QuotaFact, ReservationFact};
+use stoker_core::policy::QuotaKey;
 use stoker_core::policy::rules::supplier::SupplierKind;
 use tokio::sync::watch;
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, IdError, InstanceType, Region, ZoneId, ZoneName};
 use stoker_core::base::units::UsdPerHour;
-use stoker_core::facts::supply::{QuotaFact, QuotaKey, ReservationFact};
+use stoker_core::facts::supply::{QuotaFact, ReservationFact};
 use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::{PriceBook, Quote, QuoteKind};
+use stoker_core::policy::QuotaKey;
 
 use super::config::{QuotaConfig, ReservationConfig};
 use super::draw::{Seed, whole};
@@ -57,7 +58,8 @@ fn looked_up(now: Timestamp) -> Timestamp {
 /// A quota, as of the last moment at which it was looked up.
 pub(super) fn quota(row: &QuotaConfig, now: Timestamp) -> Result<(QuotaKey, QuotaFact), IdError> {
     let QuotaConfig { name, cloud, region, limit, used } = row;
-    let key = (Cloud::new(cloud)?, region.as_ref().map(Region::new).transpose()?, name.clone());
+    let region = region.as_ref().map(Region::new).transpose()?;
+    let key = QuotaKey { name: name.clone(), cloud: Cloud::new(cloud)?, region };
     Ok((key, QuotaFact { limit: *limit, used: *used, as_of: looked_up(now) }))
 }
 

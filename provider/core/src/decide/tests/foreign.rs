@@ -5,8 +5,9 @@ use crate::base::engine_clock::Wall;
 use crate::base::ids::Cloud;
 use crate::base::kinds::QuotaUnit;
 use crate::choose::explanation::Explanation;
-use crate::facts::foreign::{Foreign, ForeignKind, QuotaKey};
+use crate::facts::foreign::{Foreign, ForeignKind};
 use crate::market::offer::{CapacityType, InstanceSpec};
+use crate::policy::QuotaKey;
 use crate::policy::rules::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
 
 /// A world whose only market is spot in zone a, with 16 nodes of four vCPUs in its quota, where other nodes count.

@@ -15,7 +15,7 @@ use crate::facts::supply::{MarketFacts, QuotaFact, RefusalKind, RefusalScope};
 use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::plan::Note;
-use crate::policy::{Policy, RawPolicy};
+use crate::policy::{Policy, QuotaKey, RawPolicy};
 
 /// Cloud, region, type, GPU model, GPUs, GiB of each, vCPUs.
 type Kind = (&'static str, &'static str, &'static str, &'static str, u32, u64, u32);
@@ -387,7 +387,8 @@ fn a_refusal_of_a_quota_closes_the_group_beside_it_and_none_of_another_quota() {
 /// The same world when a supplier tells these limits of quotas.
 fn told(world: &mut World, quotas: &[(&str, &str, u32)]) {
     let told = |(region, name, limit): &(&str, &str, u32)| {
-        let key = (Cloud::new("aws").unwrap(), Some(Region::new(*region).unwrap()), (*name).to_owned());
+        let region = Some(Region::new(*region).unwrap());
+        let key = QuotaKey { name: (*name).to_owned(), cloud: Cloud::new("aws").unwrap(), region };
         (key, QuotaFact { limit: *limit, used: None, as_of: start() })
     };
     let clouds = ["aws", "gcp", "azure"].map(|cloud| Cloud::new(cloud).unwrap());

@@ -66,7 +66,7 @@ fn quotas_and_reservations_of_the_world_file_are_told_as_of_the_last_look() {
     (config.quotas, config.reservations) = (vec![quota.clone()], vec![reservation]);
     let facts = world(config.clone()).market_facts(at(299));
     let (key, fact) = facts.quotas.first_key_value().unwrap();
-    assert_eq!((key.2.as_str(), fact.limit, fact.used, fact.as_of), ("L-DB2E81BA", 0, None, start()));
+    assert_eq!((key.name.as_str(), fact.limit, fact.used, fact.as_of), ("L-DB2E81BA", 0, None, start()));
     let told = &facts.reservations["cr-0a1b"];
     assert_eq!((told.place.to_string().as_str(), told.total, told.free), ("aws/use1-az1/g6.xlarge", 2, Some(0)));
     config.quotas[0].cloud.clear();
