@@ -11,7 +11,8 @@ use stoker_core::base::ids::{Cloud, NodeClassName, Region, ZoneId, ZoneName};
 use stoker_core::policy::rules::supplier::{AWS_CLASSES, CARRIER_LABEL, CLOUD_LABEL, cloud_of_class};
 use stoker_service::kube::node_class::zone_names;
 
-use crate::claim::{Condition, of_kind};
+use crate::claim::of_kind;
+use crate::objects::Condition;
 
 /// How a claim names its `NodeClass`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

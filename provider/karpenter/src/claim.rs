@@ -16,7 +16,7 @@ use stoker_core::market::offer::Market;
 use stoker_service::suppliers::Launch;
 
 use crate::carriers::{Carrier, ClassRef};
-use crate::objects::kind;
+use crate::objects::{Condition, NodeClaimSpec, kind};
 
 /// The annotation with the launch key: a label has no room for it.
 const KEY_ANNOTATION: &str = "stoker.dev/launch-key";
@@ -107,22 +107,9 @@ pub(crate) struct Claim {
     #[serde(rename = "metadata")]
     pub(crate) meta: ObjectMeta,
     #[serde(default)]
-    spec: Spec,
+    spec: NodeClaimSpec,
     #[serde(default)]
     status: Status,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Spec {
-    #[serde(default)]
-    requirements: Vec<Requirement>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Requirement {
-    key: String,
-    #[serde(default)]
-    values: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -136,41 +123,18 @@ struct Status {
     conditions: Vec<Condition>,
 }
 
-/// A condition of an object.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Condition {
-    #[serde(rename = "type")]
-    pub(crate) kind: String,
-    pub(crate) status: String,
-    #[serde(default)]
-    pub(crate) reason: String,
-    #[serde(default)]
-    pub(crate) message: String,
-}
-
-impl Condition {
-    /// The condition of that type.
-    pub(crate) fn of<'a>(conditions: &'a [Self], kind: &str) -> Option<&'a Self> {
-        conditions.iter().find(|condition| condition.kind == kind)
-    }
-
-    pub(crate) fn is_true(&self) -> bool {
-        self.status == "True"
-    }
-}
-
 kind!(Claim, "karpenter.sh", "v1", "NodeClaim", "nodeclaims");
 
 impl Claim {
     /// The reservation that it is for, and no other; `None` where it is for none by its id.
     pub(crate) fn reservation(&self) -> Option<&str> {
         let named = self.spec.requirements.iter().find(|requirement| requirement.key == RESERVATION_ID)?;
-        named.values.first().map(String::as_str)
+        named.values.as_ref()?.first().map(String::as_str)
     }
 
     /// The claim in the answer to its creation.
     pub(crate) fn created(object: DynamicObject) -> Self {
-        let spec = object.data.get("spec").and_then(|spec| Spec::deserialize(spec).ok()).unwrap_or_default();
+        let spec = object.data.get("spec").and_then(|spec| NodeClaimSpec::deserialize(spec).ok()).unwrap_or_default();
         Self { meta: object.metadata, spec, status: Status::default() }
     }
 

@@ -125,17 +125,7 @@ pub(crate) struct NodeOverlaySpec {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NodeOverlayStatus {
-    pub(crate) conditions: Vec<OverlayCondition>,
-}
-
-/// One of its conditions.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct OverlayCondition {
-    #[serde(rename = "type")]
-    pub(crate) kind: String,
-    pub(crate) status: String,
-    pub(crate) message: String,
+    pub(crate) conditions: Vec<Condition>,
 }
 
 kind!(NodeOverlay, "karpenter.sh", "v1alpha1", "NodeOverlay", "nodeoverlays");
@@ -158,13 +148,13 @@ pub(crate) struct NodeStatus {
     pub(crate) capacity: Amounts,
     /// Whether it is Ready, and those by which it is repaired.
     #[serde(deserialize_with = "read_conditions")]
-    pub(crate) conditions: Vec<NodeCondition>,
+    pub(crate) conditions: Vec<Condition>,
 }
 
 impl NodeStatus {
     /// A condition by its type.
-    pub(crate) fn condition(&self, kind: &str) -> Option<&NodeCondition> {
-        self.conditions.iter().find(|condition| condition.kind == kind)
+    pub(crate) fn condition(&self, kind: &str) -> Option<&Condition> {
+        Condition::of(&self.conditions, kind)
     }
 
     /// Since when it is Ready; `None` while it is not.
@@ -173,22 +163,36 @@ impl NodeStatus {
     }
 }
 
-/// A condition of a Node.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct NodeCondition {
+/// A condition of an object.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Condition {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) status: String,
+    #[serde(default)]
     pub(crate) reason: String,
+    #[serde(default)]
+    pub(crate) message: String,
+    #[serde(default, rename = "lastTransitionTime")]
     pub(crate) last_transition_time: Option<Time>,
+}
+
+impl Condition {
+    /// The condition of that type.
+    pub(crate) fn of<'a>(conditions: &'a [Self], kind: &str) -> Option<&'a Self> {
+        conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    pub(crate) fn is_true(&self) -> bool {
+        self.status == "True"
+    }
 }
 
 const READY: &str = "Ready";
 
 /// Keeps the conditions that matter: a Node has a dozen, and a cluster thousands of Nodes.
-fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NodeCondition>, D::Error> {
-    let mut conditions = Vec::<NodeCondition>::deserialize(from)?;
+fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Condition>, D::Error> {
+    let mut conditions = Vec::<Condition>::deserialize(from)?;
     conditions.retain(|one| one.kind == READY || CONDITIONS.iter().any(|(_, kind)| *kind == one.kind));
     Ok(conditions)
 }

@@ -2,15 +2,15 @@
 
 use std::fmt::Debug;
 
-use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use stoker_service::controllers::buffers::kinds;
 
 use super::floors;
-use super::marks::{FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, in_words};
+use super::marks::{FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, value_in_words};
 use super::repair::own_condition;
 use super::write::{LEASE, Writer, with_cure};
 use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
@@ -95,19 +95,7 @@ impl Cleaner<'_> {
         };
         let back = mark.given_back(pool.spec.limits.as_ref());
         let what = back.map_or_else(|| "the mark alone".to_owned(), |limits| format!("spec.limits {limits}"));
-        // By the mark that it bears when it is written: a Stoker may have written another since.
-        let fault = self
-            .writer
-            .again(pool, |writer, pool| {
-                let back = async move {
-                    match LimitsMark::of(&pool)? {
-                        Some(mark) => writer.give_back(&pool, &mark).await,
-                        None => Ok(Some(pool)),
-                    }
-                };
-                back.boxed()
-            })
-            .await;
+        let fault = self.writer.limits_back(pool).await;
         Some(Cleaned { object, what, fault })
     }
 
@@ -119,8 +107,11 @@ impl Cleaner<'_> {
         };
         let original = mark.original(field, pool);
         let stands = original.as_ref() != field.of(pool);
-        let what =
-            if stands { format!("{field} {}", in_words(original.as_ref())) } else { format!("the mark of {field} alone") };
+        let what = if stands {
+            format!("{field} {}", value_in_words(original.as_ref()))
+        } else {
+            format!("the mark of {field} alone")
+        };
         let fault = self.writer.field_back(pool, field).await;
         Some(Cleaned { object, what, fault })
     }
@@ -128,7 +119,7 @@ impl Cleaner<'_> {
     /// Deletes what keeps room for floors, in the namespaces that may be read: buffers first, for they name the pod templates.
     async fn floors(&self) -> Vec<Cleaned> {
         let mut cleaned = Vec::new();
-        for kind in floors::kinds() {
+        for kind in kinds() {
             let all = match floors::all(self.client, &kind).await {
                 Ok(all) => all,
                 Err(why) => {
@@ -158,10 +149,7 @@ impl Cleaner<'_> {
             Guard::Ours => "do-not-disrupt",
             Guard::Overruled => "the mark alone",
         };
-        let fault = self
-            .writer
-            .again(node, |writer, node: Node| async move { writer.release(&node, Guard::of(&node)).await }.boxed())
-            .await;
+        let fault = self.writer.guard_back(node).await;
         Some(Cleaned { object: format!("Node {}", name(&node.meta)), what: what.to_owned(), fault })
     }
 }

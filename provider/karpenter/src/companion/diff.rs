@@ -9,9 +9,10 @@ use stoker_core::base::ids::NodeName;
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL};
 use stoker_core::policy::{self, Policy};
+use stoker_service::controllers::buffers::kinds;
 use tokio::time::Instant;
 
-use super::marks::{in_words, is_steered};
+use super::marks::{is_steered, value_in_words};
 use super::prices::Overlay;
 use super::protect::Change;
 use super::tables::{self, Tables};
@@ -41,7 +42,7 @@ pub async fn diff(
         Ok(()) | Err(_) => {}
     }
     let mut floors_there = BTreeSet::new();
-    let [of_buffers, _] = floors::kinds();
+    let [of_buffers, _] = kinds();
     match floors::all(client, &of_buffers).await {
         Ok(buffers) => floors_there.extend(buffers.iter().filter_map(|buffer| buffer.labels().get(NODE_POOL).cloned())),
         Err(why) if policy.karpenter.has(Lever::Floors) => untold.push(format!("CapacityBuffers: not steered, {why}")),
@@ -50,17 +51,7 @@ pub async fn diff(
     let facts = tables.facts().ok_or("nothing was listed")?;
     let now = Instant::now();
     let look = |used: &Used| {
-        State::default().look(&Inputs {
-            facts,
-            policy,
-            book,
-            used: Some(used),
-            occupied: Some(occupied),
-            floors: None,
-            has_no_overlays: false,
-            probed: None,
-            now,
-        })
+        State::default().look(&Inputs { used: Some(used), occupied: Some(occupied), ..Inputs::of(facts, policy, book, now) })
     };
     // As if the decisions counted whatever is promised.
     let promised = look(used).promised.unwrap_or_default();
@@ -69,7 +60,7 @@ pub async fn diff(
     for (name, mark) in &look.limits {
         let now = facts.pools.get(name).and_then(|pool| pool.spec.limits.clone()).unwrap_or_default();
         for (resource, set) in &mark.set {
-            let is = in_words(now.get(resource));
+            let is = value_in_words(now.get(resource));
             if is != set.to_string() {
                 lines.push(format!("NodePool {name}: spec.limits.{resource} {is} -> {set}, {}", mark.why));
             }
@@ -77,7 +68,7 @@ pub async fn diff(
     }
     lines.extend(look.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.limits given back")));
     lines.extend(look.fields.set.iter().map(|(name, field, mark)| {
-        let (was, set) = (in_words(mark.was.as_ref()), in_words(Some(&mark.set)));
+        let (was, set) = (value_in_words(mark.was.as_ref()), value_in_words(Some(&mark.set)));
         format!("NodePool {name}: {field} {was} -> {set}, {}", mark.why)
     }));
     lines.extend(look.fields.given_back.iter().map(|(name, field, _)| format!("NodePool {name}: {field} given back")));

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use stoker_core::market::sharing::GPU_RESOURCE;
 use stoker_core::policy::rules::karpenter::Lever;
-use stoker_service::controllers::buffers::{ACTIVE, API, BUFFER_LABEL, apart, room};
+use stoker_service::controllers::buffers::{apart, buffer, kinds, pod_template, room};
 use tokio::time::{Instant, timeout};
 
 use super::Inputs;
@@ -36,7 +36,7 @@ const LATE: &str = "no answer in time";
 pub(crate) struct Floor {
     /// So many free nodes; `None` while nobody knows, and then what there is stays.
     pub(crate) nodes: Option<u32>,
-    /// A pod that takes one node; it counts for nothing while nobody knows how many there are to be.
+    /// The spec of a pod that takes one node; it counts for nothing while nobody knows how many there are to be.
     pod: Value,
     /// Whose floor it is, in words.
     pub(crate) why: String,
@@ -91,7 +91,7 @@ fn floor_of(
     }))
 }
 
-/// A pod that takes one node of a `NodePool`. `mixed`: its nodes differ in size, and two pods would have room on a larger one.
+/// The spec of a pod that takes one node of a `NodePool`. `mixed`: its nodes differ in size, and two pods would have room on a larger one.
 fn pod(name: &str, pool: &NodePool, gpus: u32, mixed: bool) -> Value {
     let taints = pool.spec.template.spec.taints.iter().filter(|taint| taint.effect != "PreferNoSchedule");
     let tolerations: Vec<Value> =
@@ -101,22 +101,12 @@ fn pod(name: &str, pool: &NodePool, gpus: u32, mixed: bool) -> Value {
     if mixed {
         spec["affinity"] = apart(name);
     }
-    json!({ "metadata": { "labels": { BUFFER_LABEL: name } }, "spec": spec })
+    spec
 }
 
 /// What the objects of a `NodePool` are called: no pool of the policy has a dot in its name, so none of its objects is called so.
 pub(super) fn object_name(pool: &str) -> String {
     format!("stoker-floor.{pool}")
-}
-
-/// The two kinds of objects: buffers, and the pod templates that they name.
-pub(super) fn kinds() -> [ApiResource; 2] {
-    let buffers = GroupVersionKind::gvk(API.0, API.1, "CapacityBuffer");
-    let templates = GroupVersionKind::gvk("", "v1", "PodTemplate");
-    [
-        ApiResource::from_gvk_with_plural(&buffers, "capacitybuffers"),
-        ApiResource::from_gvk_with_plural(&templates, "podtemplates"),
-    ]
 }
 
 /// Keeps the `CapacityBuffers` in Stoker's namespace, and their pod templates.
@@ -258,12 +248,7 @@ fn objects(pool: &str, floor: &Floor, nodes: u32) -> [Value; 2] {
     let name = object_name(pool);
     let metadata =
         json!({ "name": name, "labels": { OWNER: FIELD_MANAGER, NODE_POOL: pool }, "annotations": { REASON: floor.why } });
-    let spec = json!({ "provisioningStrategy": ACTIVE, "podTemplateRef": { "name": name }, "replicas": nodes });
-    let version = format!("{}/{}", API.0, API.1);
-    [
-        json!({ "apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": floor.pod }),
-        json!({ "apiVersion": version, "kind": "CapacityBuffer", "metadata": metadata, "spec": spec }),
-    ]
+    [pod_template(&metadata, pool, &floor.pod), buffer(&metadata, nodes)]
 }
 
 fn params() -> ListParams {

@@ -37,15 +37,18 @@ impl Market {
 
     /// What is sold of a type wherever nodes may be made.
     pub(super) fn sold<'a>(&'a self, makes: &'a Makes, spec: &'a InstanceSpec) -> impl Iterator<Item = &'a Sold> {
-        let key = |region: &Region| (makes.cloud.clone(), region.clone(), spec.instance_type.clone());
-        makes.regions.iter().filter_map(move |region| self.0.get(&key(region)))
+        makes.regions.iter().filter_map(move |region| self.sold_in(region, makes, spec))
+    }
+
+    fn sold_in(&self, region: &Region, makes: &Makes, spec: &InstanceSpec) -> Option<&Sold> {
+        self.0.get(&(makes.cloud.clone(), region.clone(), spec.instance_type.clone()))
     }
 
     /// The markets of a type in which nodes may be made; `None` where the tables do not have all of them, as they have no reserved capacity.
     pub(super) fn markets(&self, makes: &Makes, spec: &InstanceSpec) -> Option<Vec<offer::Market>> {
         let mut markets = Vec::new();
         for region in &makes.regions {
-            let sold = self.0.get(&(makes.cloud.clone(), region.clone(), spec.instance_type.clone()))?;
+            let sold = self.sold_in(region, makes, spec)?;
             for capacity_type in &makes.capacity_types {
                 let places: Vec<&Place> = match capacity_type {
                     CapacityType::OnDemand => sold.on_demand.iter().map(|(place, _)| place).collect(),

@@ -192,7 +192,7 @@ impl FieldMark {
 }
 
 /// A value of a field, for people.
-pub(crate) fn in_words(value: Option<&Value>) -> String {
+pub(crate) fn value_in_words(value: Option<&Value>) -> String {
     value.map_or_else(|| "none".to_owned(), |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 

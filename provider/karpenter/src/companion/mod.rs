@@ -121,6 +121,12 @@ struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
+    /// Those of a look that knows nothing but Karpenter's objects.
+    fn of(facts: Facts<'a>, policy: &'a Policy, book: &'a PriceBook, now: Instant) -> Self {
+        let (used, occupied, floors, probed) = (None, None, None, None);
+        Self { facts, policy, book, used, occupied, floors, has_no_overlays: false, probed, now }
+    }
+
     /// The pool of the policy whose rules hold for a `NodePool`; `None` where it names none.
     ///
     /// # Errors
@@ -173,9 +179,7 @@ impl Used {
         let spent = memory.budgets.iter().filter(|(_, stage)| **stage == Stage::Spent).map(|(of, _)| of.clone()).collect();
         Some(Self { held, promised, committed: usage.committed, spot, claims, sold_out, spent })
     }
-}
 
-impl Used {
     /// Why a `NodePool` is to make nothing more; `None` where it may. `rules`: the pool of the policy whose rules hold for it.
     fn closes(&self, rules: Option<&policy::Pool>, makes: &Makes, market: &Market) -> Option<String> {
         let is_own = |of: &BudgetOf| of.pool().is_none_or(|pool| rules.is_some_and(|rules| rules.name == *pool));

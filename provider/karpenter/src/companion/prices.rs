@@ -30,7 +30,7 @@ use super::reach::{Made, Makes};
 use super::tables::{Facts, OnTheirWay};
 use super::{Inputs, Look, Used};
 use crate::claim::INSTANCE_TYPE;
-use crate::objects::{NODE_POOL, NodeOverlay, NodeOverlaySpec, NodePool};
+use crate::objects::{Condition, NODE_POOL, NodeOverlay, NodeOverlaySpec, NodePool};
 
 /// The weights of Stoker's overlays, each its own: of two that meet with one weight Karpenter drops one everywhere.
 const WEIGHTS: RangeInclusive<u32> = 4000..=4999;
@@ -470,7 +470,7 @@ fn overlay_name(of: &str) -> String {
 
 /// Whether Karpenter obeys an overlay, and what it says; `None` while it has not looked.
 fn ready(overlay: &NodeOverlay) -> Option<(bool, &str)> {
-    let is_ready = overlay.status.conditions.iter().find(|condition| condition.kind == "Ready")?;
+    let is_ready = Condition::of(&overlay.status.conditions, "Ready")?;
     let why = overlay.status.conditions.iter().find(|condition| condition.status == "False").unwrap_or(is_ready);
     Some((is_ready.status == "True", why.message.as_str()))
 }

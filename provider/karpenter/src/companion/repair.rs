@@ -22,7 +22,7 @@ use super::faults::Faults;
 use super::marks::is_steered;
 use super::protect;
 use super::reach::Made;
-use crate::objects::{NODE_POOL, Node, NodeCondition, label};
+use crate::objects::{Condition, NODE_POOL, Node, label};
 
 /// The reason of a condition that is Stoker's.
 pub(crate) const REASON: &str = "StokerGpuUnhealthy";
@@ -273,12 +273,12 @@ fn care_of(inputs: &Inputs<'_>, made: &Made, pool: &str) -> Result<Option<(Healt
 }
 
 /// A condition of a Node, where it is Stoker's.
-fn own<'a>(node: &'a Node, condition: &str) -> Option<&'a NodeCondition> {
+fn own<'a>(node: &'a Node, condition: &str) -> Option<&'a Condition> {
     node.status.condition(condition).filter(|condition| is_ours(condition))
 }
 
 /// Whether a condition is Stoker's.
-fn is_ours(condition: &NodeCondition) -> bool {
+fn is_ours(condition: &Condition) -> bool {
     condition.reason == REASON
 }
 

@@ -19,10 +19,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use super::faults::{Faults, Known, Said};
 use super::floors::FloorKeeper;
 use super::marks::{FIELD_MANAGER, Field};
-use super::protect::Change;
 use super::repair::{self, Probed};
 use super::tables::Tables;
-use super::write::{Part, PoolChange, Writer};
+use super::write::{NodeChange, Part, PoolChange, Writer};
 use super::{Companion, Inputs, Look, State, Used, prices};
 use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, name};
 
@@ -204,8 +203,10 @@ impl Running {
             faults.add_all(&self.unpriced);
             faults.add_all(self.floors.keep(&look.floors, &self.writer, now).await);
         }
-        self.write_nodes(&look, &mut faults).await;
-        self.write_conditions(&look, &mut faults).await;
+        let guards = look.nodes.iter().map(|(name, change)| (name, NodeChange::Guard(change))).collect();
+        self.write_nodes(guards, &mut faults).await;
+        let conditions = look.repairs.iter().map(|(name, change)| (name, NodeChange::Condition(change))).collect();
+        self.write_nodes(conditions, &mut faults).await;
         faults
     }
 
@@ -335,39 +336,20 @@ impl Running {
         }
     }
 
-    async fn write_nodes(&mut self, look: &Look, faults: &mut Faults) {
+    /// Writes Nodes, changes of one kind: those that fail keep no others from being written.
+    async fn write_nodes(&mut self, changes: Vec<(&String, NodeChange<'_>)>, faults: &mut Faults) {
         let (mut failed, begun) = (0, Instant::now());
-        for (name, change) in look.nodes.iter().take(MOST_NODES) {
+        for (name, change) in changes.into_iter().take(MOST_NODES) {
             // Where a right is missing all would fail alike; and a slow server must not keep the Lease waiting.
             if failed >= MOST_FAILED || begun.elapsed() >= MOST_TIME {
                 return;
             }
             let Some(node) = self.tables.facts().and_then(|facts| facts.nodes.get(name)) else { continue };
-            let written = match change {
-                Change::Protect => self.writer.protect(node).await,
-                Change::Release(guard) => self.writer.release(node, *guard).await,
-            };
-            match written {
-                Ok(Some(written)) => self.tables.nodes.take(Event::Apply(written)),
-                Ok(None) => {}
-                Err(why) => {
-                    faults.add(format!("Node {name}"), why);
-                    failed += 1;
-                }
-            }
-        }
-    }
-
-    async fn write_conditions(&mut self, look: &Look, faults: &mut Faults) {
-        let (mut failed, begun) = (0, Instant::now());
-        for (name, change) in look.repairs.iter().take(MOST_NODES) {
-            if failed >= MOST_FAILED || begun.elapsed() >= MOST_TIME {
-                return;
-            }
-            let Some(node) = self.tables.facts().and_then(|facts| facts.nodes.get(name)) else { continue };
-            match self.writer.set_condition(node, change, Timestamp::now()).await {
+            match self.writer.change_node(node, change).await {
                 Ok(Some(written)) => {
-                    tracing::info!(node = name, "{change}");
+                    if let NodeChange::Condition(change) = change {
+                        tracing::info!(node = name, "{change}");
+                    }
                     self.tables.nodes.take(Event::Apply(written));
                 }
                 Ok(None) => {}

@@ -125,17 +125,7 @@ fn look(state: &mut State, tables: &Tables, promised: Option<&Promises>, now: In
     let (policy, book, occupied) = (policy(), book(), [NodeName::new("node-0").unwrap()].into());
     let facts = tables.facts().unwrap();
     let used = promised.map(|promised| Used { held: vec![16, 0], promised: promised.clone(), ..Used::default() });
-    state.look(&Inputs {
-        facts,
-        policy: &policy,
-        book: &book,
-        used: used.as_ref(),
-        occupied: Some(&occupied),
-        floors: None,
-        has_no_overlays: false,
-        probed: None,
-        now,
-    })
+    state.look(&Inputs { used: used.as_ref(), occupied: Some(&occupied), ..Inputs::of(facts, &policy, &book, now) })
 }
 
 /// A pool as it is once a mark was written to it.

@@ -9,7 +9,8 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, TypeMeta};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -19,10 +20,10 @@ use stoker_service::kube::client::in_words;
 use tokio::time::timeout;
 
 use super::marks::{
-    DO_NOT_DISRUPT, FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, PROTECTED, REASON, in_words as value_in_words,
+    DO_NOT_DISRUPT, FIELD_MANAGER, Field, FieldMark, Guard, LimitsMark, OWNER, PROTECTED, REASON, value_in_words,
 };
 use super::prices::Overlay;
-use super::repair;
+use super::{protect, repair};
 use crate::objects::{Node, NodeOverlay, NodePool, annotation, name};
 
 /// The Lease that says that marks are looked after.
@@ -85,6 +86,13 @@ impl fmt::Display for PoolChange<'_> {
     }
 }
 
+/// What is done to a Node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NodeChange<'a> {
+    Guard(&'a protect::Change),
+    Condition(&'a repair::Change),
+}
+
 /// Why a write failed: the object, and the cure where it is known.
 type Written<T> = Result<T, String>;
 
@@ -108,6 +116,12 @@ impl Writer {
         PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), dry_run: self.dry_run, ..PatchParams::default() }
     }
 
+    /// How the very object that was seen is deleted, and no other of its name.
+    fn delete(&self, seen: &ObjectMeta) -> DeleteParams {
+        let preconditions = Preconditions { uid: seen.uid.clone(), resource_version: None };
+        DeleteParams { preconditions: Some(preconditions), dry_run: self.dry_run, ..DeleteParams::default() }
+    }
+
     /// Changes a `NodePool`.
     pub(crate) async fn change(&self, pool: &NodePool, change: PoolChange<'_>) -> Written<Option<NodePool>> {
         match change {
@@ -115,6 +129,15 @@ impl Writer {
             PoolChange::LimitsBack(mark) => self.give_back(pool, mark).await,
             PoolChange::Set(field, mark) => self.set_field(pool, field, mark).await,
             PoolChange::Back(field, mark) => self.give_field_back(pool, field, mark).await,
+        }
+    }
+
+    /// Changes a Node.
+    pub(crate) async fn change_node(&self, node: &Node, change: NodeChange<'_>) -> Written<Option<Node>> {
+        match change {
+            NodeChange::Guard(protect::Change::Protect) => self.protect(node).await,
+            NodeChange::Guard(protect::Change::Release(guard)) => self.release(node, *guard).await,
+            NodeChange::Condition(change) => self.set_condition(node, change, Timestamp::now()).await,
         }
     }
 
@@ -247,9 +270,7 @@ impl Writer {
 
     /// Takes a price back: the very object that was seen.
     pub(crate) async fn remove_overlay(&self, overlay: &NodeOverlay) -> Written<()> {
-        let preconditions = Preconditions { uid: overlay.meta.uid.clone(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(preconditions), dry_run: self.dry_run, ..DeleteParams::default() };
-        let name = name(&overlay.meta);
+        let (name, params) = (name(&overlay.meta), self.delete(&overlay.meta));
         told("NodeOverlay", name, async { self.overlays.delete(name, &params).await.map(drop) }).await.map(drop)
     }
 
@@ -265,14 +286,13 @@ impl Writer {
                 None => Err(format!("one of that name is not Stoker's: delete it, or label it {OWNER}={FIELD_MANAGER}")),
             };
         };
-        let mut object = wanted.clone();
         // Items of a list do not say of which kind they are.
-        let said =
-            wanted.as_object().map(|object| object.iter().filter(|(key, _)| !["apiVersion", "kind"].contains(&key.as_str())));
-        let said: Value = said.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect();
-        if serde_json::to_value(there).is_ok_and(|there| covers(&there, &said)) {
+        let types = Some(TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() });
+        let whole = DynamicObject { types, ..there.clone() };
+        if serde_json::to_value(whole).is_ok_and(|whole| covers(&whole, wanted)) {
             return Ok(());
         }
+        let mut object = wanted.clone();
         object["metadata"]["uid"] = json!(there.metadata.uid);
         let params = self.apply(FIELD_MANAGER).force();
         told(&kind.kind, name, async { api.patch(name, &params, &Patch::Apply(object)).await.map(drop) }).await.map(drop)
@@ -282,10 +302,27 @@ impl Writer {
     pub(crate) async fn remove_floor(&self, kind: &ApiResource, object: &DynamicObject) -> Written<()> {
         let namespace = object.namespace().unwrap_or_default();
         let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &namespace, kind);
-        let preconditions = Preconditions { uid: object.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(preconditions), dry_run: self.dry_run, ..DeleteParams::default() };
-        let name = object.name_any();
+        let (name, params) = (object.name_any(), self.delete(&object.metadata));
         told(&kind.kind, &name, async { api.delete(&name, &params).await.map(drop) }).await.map(drop)
+    }
+
+    /// Gives limits back by the mark that the `NodePool` bears when it is written, whatever others change meanwhile. Why they were not, if so.
+    pub(crate) async fn limits_back(&self, pool: &NodePool) -> Option<String> {
+        self.again(pool, |writer, pool| {
+            let back = async move {
+                match LimitsMark::of(&pool)? {
+                    Some(mark) => writer.give_back(&pool, &mark).await,
+                    None => Ok(Some(pool)),
+                }
+            };
+            back.boxed()
+        })
+        .await
+    }
+
+    /// Takes Stoker's protection from a Node, whatever others change meanwhile. Why it was not, if so.
+    pub(crate) async fn guard_back(&self, node: &Node) -> Option<String> {
+        self.again(node, |writer, node| async move { writer.release(&node, Guard::of(&node)).await }.boxed()).await
     }
 
     /// Gives a field back, whatever others change meanwhile. Why it was not, if so.
@@ -320,7 +357,7 @@ impl Writer {
 
     /// Writes an object as it is now, by `write`: others change it too. Why it was not written, if so; one that is gone has nothing left to
     /// give back.
-    pub(crate) async fn again<'a, K>(
+    async fn again<'a, K>(
         &'a self,
         seen: &K,
         write: impl Fn(&'a Self, K) -> BoxFuture<'a, Written<Option<K>>> + Send,

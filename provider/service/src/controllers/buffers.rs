@@ -24,7 +24,7 @@ use crate::publish::view::View;
 pub use api::BuffersError;
 use api::{Kind, Objects};
 use object::Wanted;
-pub use object::{ACTIVE, API, BUFFER_LABEL, apart, covers, room};
+pub use object::{apart, buffer, covers, kinds, pod_template, room};
 
 /// How often the objects are looked at: floors change in minutes, and the autoscaler's loop is no faster.
 const EVERY: Duration = Duration::from_secs(10);

@@ -126,17 +126,7 @@ fn look(state: &mut State, tables: &Tables, running: u32, now: Instant) -> Look 
     let times = Times::at("2026-11-20T12:00:00Z".parse().unwrap());
     let (used, occupied) = (Used::of(&memory, &catalogue, times), BTreeSet::<NodeName>::new());
     let facts = tables.facts().unwrap();
-    let inputs = Inputs {
-        facts,
-        policy: &policy,
-        book: &book,
-        used: used.as_ref(),
-        occupied: Some(&occupied),
-        floors: None,
-        has_no_overlays: false,
-        probed: None,
-        now,
-    };
+    let inputs = Inputs { used: used.as_ref(), occupied: Some(&occupied), ..Inputs::of(facts, &policy, &book, now) };
     state.look(&inputs)
 }
 

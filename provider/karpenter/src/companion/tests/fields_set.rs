@@ -41,17 +41,7 @@ fn a_share_of_removals_is_one_more_budget_next_to_the_owners() {
     let look = |pool: &Value| {
         let (tables, book) = (tables(pool.clone(), 0), book());
         let facts = tables.facts().unwrap();
-        let inputs = Inputs {
-            facts,
-            policy: &policy,
-            book: &book,
-            used: None,
-            occupied: None,
-            floors: None,
-            has_no_overlays: false,
-            probed: None,
-            now: Instant::now(),
-        };
+        let inputs = Inputs::of(facts, &policy, &book, Instant::now());
         let fields = State::default().look(&inputs).fields;
         let of_budgets = |(_, field, mark): (String, Field, FieldMark)| (field == Field::Budgets).then_some(mark);
         (fields.set.into_iter().find_map(of_budgets), fields.given_back.into_iter().find_map(of_budgets))
@@ -101,17 +91,7 @@ fn a_pool_makes_nothing_more_while_its_types_are_out_of_stock_or_its_budget_is_s
         }
         let (tables, now) = (tables(pool, 1), Instant::now());
         let facts = tables.facts().unwrap();
-        let inputs = Inputs {
-            facts,
-            policy: &policy,
-            book: &book,
-            used: Some(used),
-            occupied: Some(&occupied),
-            floors: None,
-            has_no_overlays: false,
-            probed: None,
-            now,
-        };
+        let inputs = Inputs { used: Some(used), occupied: Some(&occupied), ..Inputs::of(facts, &policy, &book, now) };
         let look = State::default().look(&inputs);
         look.limits.first().map(|(_, mark)| (mark.set["cpu"], mark.why.split(';').next().unwrap().to_owned()))
     };

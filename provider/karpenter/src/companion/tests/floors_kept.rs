@@ -29,17 +29,7 @@ async fn a_floor_is_a_buffer_that_follows_it_and_goes_with_the_label() {
         pool["spec"]["template"]["spec"]["taints"] = json!([{ "key": "nvidia.com/gpu", "effect": "NoSchedule" }]);
         let tables = tables(pool, 0);
         let facts = tables.facts().unwrap();
-        let inputs = Inputs {
-            facts,
-            policy: &policy,
-            book: &book,
-            used: None,
-            occupied: None,
-            floors,
-            has_no_overlays: false,
-            probed: None,
-            now: Instant::now(),
-        };
+        let inputs = Inputs { floors, ..Inputs::of(facts, &policy, &book, Instant::now()) };
         State::default().look(&inputs).floors
     };
     let named = || json!({ STEERED_LABEL: "true", RULES_LABEL: "pool" });

@@ -70,15 +70,9 @@ impl Ward {
         let occupied: BTreeSet<_> = self.busy.iter().map(|number| named(*number)).collect();
         let now = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(seconds);
         let inputs = Inputs {
-            facts: tables.facts().unwrap(),
-            policy: &self.policy,
-            book: &self.book,
-            used: None,
             occupied: Some(&occupied),
-            floors: None,
-            has_no_overlays: false,
             probed: Some(Probed { seen: &seen, now }),
-            now: Instant::now(),
+            ..Inputs::of(tables.facts().unwrap(), &self.policy, &self.book, Instant::now())
         };
         let (made, mut faults) = (reach::Known::default().of(&inputs), Faults::default());
         (self.repair.plan(&inputs, &made, &mut faults), faults)

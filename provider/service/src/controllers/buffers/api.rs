@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use http::StatusCode;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 use stoker_core::base::ids::{ClusterName, PoolName};
@@ -12,7 +12,7 @@ use stoker_core::catalogue::template::{CLUSTER_LABEL, POOL_LABEL};
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::object::{API, MANAGED_BY, Wanted, covers, name};
+use super::object::{API, MANAGED_BY, Wanted, covers, kinds, name};
 use crate::kube::FIELD_MANAGER;
 
 /// How long one request may take before it counts as failed. Every one can be repeated.
@@ -89,13 +89,13 @@ pub(super) struct Kind {
 
 impl Kind {
     pub(super) fn buffers() -> Self {
-        let kind = GroupVersionKind::gvk(API.0, API.1, "CapacityBuffer");
-        Self { what: "CapacityBuffers", resource: ApiResource::from_gvk_with_plural(&kind, "capacitybuffers") }
+        let [resource, _] = kinds();
+        Self { what: "CapacityBuffers", resource }
     }
 
     pub(super) fn templates() -> Self {
-        let kind = GroupVersionKind::gvk("", "v1", "PodTemplate");
-        Self { what: "PodTemplates", resource: ApiResource::from_gvk_with_plural(&kind, "podtemplates") }
+        let [_, resource] = kinds();
+        Self { what: "PodTemplates", resource }
     }
 
     fn within(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {

@@ -1,5 +1,6 @@
 //! What a pool's buffer and its pod template say.
 
+use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::{Map, Value, json};
 use stoker_core::base::ids::{ClusterName, PoolName};
 use stoker_core::base::kinds::{Taint, TaintEffect};
@@ -11,11 +12,8 @@ use stoker_core::policy::Pool;
 
 use crate::publish::view::View;
 
-/// The strategy of a buffer whose room is kept as running nodes.
-pub const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
-
 /// The group and version of buffers.
-pub const API: (&str, &str) = ("autoscaling.x-k8s.io", "v1beta1");
+pub(super) const API: (&str, &str) = ("autoscaling.x-k8s.io", "v1beta1");
 
 /// The label by which objects are known as ours.
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -62,12 +60,7 @@ impl Wanted {
             // Two of them would have room on one larger node.
             spec["affinity"] = apart(pool.as_str());
         }
-        json!({
-            "apiVersion": "v1",
-            "kind": "PodTemplate",
-            "metadata": metadata(cluster, pool),
-            "template": { "metadata": { "labels": { BUFFER_LABEL: pool.as_str() } }, "spec": spec },
-        })
+        pod_template(&metadata(cluster, pool), pool.as_str(), &spec)
     }
 
     fn tolerations(&self) -> Value {
@@ -81,16 +74,7 @@ impl Wanted {
 
     /// The buffer.
     pub(super) fn buffer(&self, cluster: &ClusterName, pool: &PoolName) -> Value {
-        json!({
-            "apiVersion": format!("{}/{}", API.0, API.1),
-            "kind": "CapacityBuffer",
-            "metadata": metadata(cluster, pool),
-            "spec": {
-                "provisioningStrategy": ACTIVE,
-                "podTemplateRef": { "name": name(pool) },
-                "replicas": self.replicas,
-            },
-        })
+        buffer(&metadata(cluster, pool), self.replicas)
     }
 }
 
@@ -113,15 +97,49 @@ pub fn room(resources: &[(String, u64)], node_selector: &Value, tolerations: &Va
     })
 }
 
-/// An affinity that puts each pod with that value of [`BUFFER_LABEL`] on a node of its own.
+/// An affinity that puts each pod with that value of `stoker.dev/buffer` on a node of its own.
 pub fn apart(value: &str) -> Value {
     json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
         { "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": { BUFFER_LABEL: value } } },
     ]}})
 }
 
+/// The two kinds of objects: buffers, and the pod templates that they name.
+pub fn kinds() -> [ApiResource; 2] {
+    let buffers = GroupVersionKind::gvk(API.0, API.1, "CapacityBuffer");
+    let templates = GroupVersionKind::gvk("", "v1", "PodTemplate");
+    [
+        ApiResource::from_gvk_with_plural(&buffers, "capacitybuffers"),
+        ApiResource::from_gvk_with_plural(&templates, "podtemplates"),
+    ]
+}
+
+/// A buffer with that metadata: room for so many pods, each as the pod template of the same name says.
+pub fn buffer(metadata: &Value, replicas: u32) -> Value {
+    json!({
+        "apiVersion": format!("{}/{}", API.0, API.1),
+        "kind": "CapacityBuffer",
+        "metadata": metadata,
+        "spec": {
+            "provisioningStrategy": "buffer.x-k8s.io/active-capacity",
+            "podTemplateRef": { "name": metadata["name"] },
+            "replicas": replicas,
+        },
+    })
+}
+
+/// The pod template with that metadata, of pods with that spec and that value of the label `stoker.dev/buffer`.
+pub fn pod_template(metadata: &Value, value: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": metadata,
+        "template": { "metadata": { "labels": { BUFFER_LABEL: value } }, "spec": spec },
+    })
+}
+
 /// The label of the pods that buffers stand for.
-pub const BUFFER_LABEL: &str = "stoker.dev/buffer";
+const BUFFER_LABEL: &str = "stoker.dev/buffer";
 
 /// What a pool's objects are called.
 pub(super) fn name(pool: &PoolName) -> String {
