@@ -111,6 +111,8 @@ fn insert_specs(book: &mut PriceBook, offers: &[(At, Offer)], faults: &mut Vec<F
             vcpus: shape.vcpus,
             memory: shape.memory,
             arch: shape.arch,
+            network: None,
+            local_disk: None,
         });
     }
 }

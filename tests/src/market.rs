@@ -68,6 +68,8 @@ fn build() -> PriceBook {
             vcpus: Some(vcpus),
             memory: Some(MiB::from_gib(gib)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         for zone in ZONES {
             for (capacity_type, kind, share) in

@@ -66,6 +66,8 @@ pub(crate) fn catalogue_of(policy: Policy, rows: &[Row]) -> Catalogue {
             vcpus: Some(*vcpus),
             memory: Some(MiB::from_gib(64)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         let (region, zone) = (Region::new("us-east-1").unwrap(), ZoneId::new(*zone).unwrap());
         let place = Place { cloud: aws.clone(), region, zone, instance_type };

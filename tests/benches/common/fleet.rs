@@ -284,6 +284,8 @@ fn book(now: Timestamp) -> Result<PriceBook> {
             vcpus: Some(8),
             memory: Some(MiB::from_gib(32)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
     }
     let source: Arc<str> = Arc::from("the bench's table");

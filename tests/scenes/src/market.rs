@@ -58,6 +58,8 @@ pub(crate) fn book(now: Timestamp) -> PriceBook {
             vcpus: Some(vcpus),
             memory: Some(MiB::from_gib(u64::from(vcpus) * 4)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         for (place, zone) in (0_i64..).zip(zones) {
             let (region, zone) = (Region::new(region).unwrap(), ZoneId::new(zone).unwrap());

@@ -62,6 +62,8 @@ fn book() -> (PriceBook, Vec<(Market, UsdPerHour)>) {
             vcpus: None,
             memory: None,
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         (market(name), UsdPerHour(price))
     });

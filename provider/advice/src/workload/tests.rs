@@ -134,6 +134,8 @@ fn book(rows: &[Row]) -> PriceBook {
             vcpus: Some(96),
             memory: Some(MiB::from_gib(512)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         let quote = Quote { price: UsdPerHour(*price), kind: QuoteKind::List, as_of: Some(time()), source: "test".into() };
         book.insert(on_demand(name), Entry::Price(quote));

@@ -28,12 +28,21 @@ pub const CLUSTER_LABEL: &str = "stoker.dev/cluster";
 /// The annotation on a node with its capacity type, where the policy does not split groups by it.
 pub const CAPACITY_TYPE_ANNOTATION: &str = "stoker.dev/capacity-type";
 
-/// Root disk, and what the kubelet leaves of it to pods: its default eviction threshold is a tenth.
-const DISK: MiB = MiB::from_gib(100);
+/// Root disk of a node. The kubelet's default eviction threshold is a tenth of it.
+pub const DISK: MiB = MiB::from_gib(100);
 /// Memory that the hypervisor and the kernel take before the kubelet counts, in thousandths. Karpenter's default for AWS.
 const VM_OVERHEAD_MILLI: u64 = 75;
 /// The kubelet's default hard eviction threshold for memory.
 const EVICTION: MiB = MiB(100);
+
+/// What the kubelet reserves (`kubeReserved`) of CPU and memory. Its eviction threshold comes on top.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reserves {
+    /// CPU in thousandths of a core.
+    pub milli_cpu: u64,
+    /// Memory.
+    pub memory: MiB,
+}
 
 /// What the scheduler can count on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -85,9 +94,12 @@ const fn reserved_milli_cpu(vcpus: u64) -> u64 {
 
 /// Memory that the kubelet and the system keep. On AWS 255 MiB and 11 MiB a pod (EKS); elsewhere a quarter of the first 4 GiB, a
 /// fifth of the next 4, a tenth of the next 8, 6 % of the next 112 and 2 % of the rest (GKE, AKS before 1.29).
-fn reserved_memory(cloud: &str, memory: MiB) -> MiB {
-    if cloud == "aws" {
-        return MiB(255 + 11 * u64::from(PODS));
+///
+/// EKS's image and Karpenter's EC2NodeClass count every pod that the network has addresses for, whatever `maxPods` is. A node that
+/// reserves less has more memory than its template, which does no harm; the reverse makes pods that never fit.
+fn reserved_memory(spec: &InstanceSpec, memory: MiB) -> MiB {
+    if spec.cloud.as_str() == "aws" {
+        return MiB(255 + 11 * u64::from(spec.network_pods()));
     }
     let steps: [(u64, u64); 4] = [(4, 25), (4, 20), (8, 10), (112, 6)];
     let mut left = memory.0;
@@ -105,8 +117,14 @@ pub fn resources(spec: &InstanceSpec) -> Option<(Resources, Resources)> {
     let vcpus = u64::from(spec.vcpus?);
     let nominal = spec.memory?;
     let memory = MiB(nominal.0 - nominal.0 * VM_OVERHEAD_MILLI / 1000);
-    let kept = reserved_memory(spec.cloud.as_str(), memory).0 + EVICTION.0;
-    let capacity = Resources { milli_cpu: vcpus * 1000, memory, ephemeral: DISK, pods: PODS, gpus: spec.advertised_gpus() };
+    let kept = reserved_memory(spec, memory).0 + EVICTION.0;
+    let capacity = Resources {
+        milli_cpu: vcpus * 1000,
+        memory,
+        ephemeral: DISK,
+        pods: spec.network_pods().min(PODS),
+        gpus: spec.advertised_gpus(),
+    };
     let allocatable = Resources {
         milli_cpu: capacity.milli_cpu.saturating_sub(reserved_milli_cpu(vcpus)),
         memory: MiB(memory.0.saturating_sub(kept)),
@@ -114,6 +132,15 @@ pub fn resources(spec: &InstanceSpec) -> Option<(Resources, Resources)> {
         ..capacity
     };
     Some((capacity, allocatable))
+}
+
+impl NodeTemplate {
+    /// What the kubelet must reserve for a node to leave to pods what its template says.
+    pub fn reserves(&self) -> Reserves {
+        let Self { capacity, allocatable, .. } = self;
+        let memory = capacity.memory.0.saturating_sub(allocatable.memory.0).saturating_sub(EVICTION.0);
+        Reserves { milli_cpu: capacity.milli_cpu.saturating_sub(allocatable.milli_cpu), memory: MiB(memory) }
+    }
 }
 
 /// The template of a group; `None` where the spec does not tell its CPUs or memory.
@@ -174,6 +201,9 @@ impl Shares {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::ids::{Cloud, GpuModel, InstanceType};
+    use crate::base::units::Milli;
+    use crate::market::offer::{Arch, Network};
 
     #[test]
     fn reserved_cpu_follows_the_published_steps() {
@@ -186,10 +216,48 @@ mod tests {
 
     #[test]
     fn reserved_memory_follows_the_published_steps() {
-        // EKS: 255 + 11 × 110 = 1465 MiB, whatever the size.
-        assert_eq!(reserved_memory("aws", MiB::from_gib(16)), MiB(1465));
+        // EKS: 255 + 11 × 110 = 1465 MiB where no source tells the pods.
+        assert_eq!(reserved_memory(&spec("aws", 4, 16, None), MiB::from_gib(16)), MiB(1465));
         // GKE at 16 GiB: 1024 + 819.2 + 819.2, each step rounded up.
-        assert_eq!(reserved_memory("gcp", MiB::from_gib(16)), MiB(1024 + 820 + 820));
+        assert_eq!(reserved_memory(&spec("gcp", 4, 16, None), MiB::from_gib(16)), MiB(1024 + 820 + 820));
+    }
+
+    fn spec(cloud: &str, vcpus: u32, gib: u64, pods: Option<u32>) -> InstanceSpec {
+        InstanceSpec {
+            cloud: Cloud::new(cloud).unwrap(),
+            instance_type: InstanceType::new("t").unwrap(),
+            gpu_model: GpuModel::new("L4").unwrap(),
+            gpus: Milli(1000),
+            gpu_memory: MiB::from_gib(24),
+            vcpus: Some(vcpus),
+            memory: Some(MiB::from_gib(gib)),
+            arch: Arch::Amd64,
+            network: pods.map(|pods| Network { pods, cards: 1, efa_interfaces: 0 }),
+            local_disk: None,
+        }
+    }
+
+    /// Pods of a node, and what its kubelet must reserve for it to equal its template.
+    fn kubelet(spec: &InstanceSpec) -> (u32, Reserves) {
+        let (capacity, allocatable) = resources(spec).unwrap();
+        let (labels, taints, slices) = (BTreeMap::new(), Vec::new(), Slices::default());
+        (allocatable.pods, NodeTemplate { labels, taints, capacity, allocatable, slices }.reserves())
+    }
+
+    #[test]
+    fn a_kubelet_runs_no_more_pods_than_its_network_has_addresses_for() {
+        let reserves = |milli_cpu, memory| Reserves { milli_cpu, memory: MiB(memory) };
+        // g6.xlarge: 255 + 11 × 58.
+        assert_eq!(kubelet(&spec("aws", 4, 16, Some(58))), (58, reserves(80, 893)));
+        // No source tells: the kubelet's default.
+        assert_eq!(kubelet(&spec("aws", 4, 16, None)), (110, reserves(80, 1465)));
+    }
+
+    /// p4d.24xlarge: 255 + 11 × 737, which EKS reserves whatever the kubelet's `maxPods` is.
+    #[test]
+    fn the_reserve_counts_pods_beyond_the_kubelets_default() {
+        let reserves = Reserves { milli_cpu: 310, memory: MiB(8362) };
+        assert_eq!(kubelet(&spec("aws", 96, 1152, Some(737))), (110, reserves));
     }
 
     #[test]

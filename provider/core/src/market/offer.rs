@@ -109,8 +109,19 @@ impl Arch {
     }
 }
 
-/// Pods that a node takes: the kubelet's default.
+/// Most pods that a node runs: the kubelet's default.
 pub const PODS: u32 = 110;
+
+/// The network interfaces of an instance type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Network {
+    /// Most pods that get an address of their own. A kubelet may still run fewer.
+    pub pods: u32,
+    /// Network cards.
+    pub cards: u32,
+    /// Interfaces of the Elastic Fabric Adapter; 0 where the type has none.
+    pub efa_interfaces: u32,
+}
 
 /// What one instance type is made of; the same in every zone that sells it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -131,9 +142,20 @@ pub struct InstanceSpec {
     pub memory: Option<MiB>,
     /// Processor architecture.
     pub arch: Arch,
+    /// Network interfaces; `None` where no source names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// Size of all its local disks (the instance store); `None` where it has none, or no source names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_disk: Option<MiB>,
 }
 
 impl InstanceSpec {
+    /// Pods that its network has addresses for; the kubelet's default where no source tells.
+    pub fn network_pods(&self) -> u32 {
+        self.network.map_or(PODS, |network| network.pods)
+    }
+
     /// GPUs as the node advertises them: a fraction of a GPU is one `nvidia.com/gpu`.
     pub const fn advertised_gpus(&self) -> u32 {
         if self.gpus.0 < 1000 { 1 } else { self.gpus.0 / 1000 }

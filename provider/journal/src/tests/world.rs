@@ -147,6 +147,8 @@ pub(super) fn prices(now: Timestamp) -> PriceBook {
         vcpus: Some(4),
         memory: Some(MiB::from_gib(16)),
         arch: Arch::Amd64,
+        network: None,
+        local_disk: None,
     });
     book.insert_gpu(GpuSpec {
         model: GpuModel::new("L4").unwrap(),

@@ -22,18 +22,19 @@ fn launch() -> Launch {
         ("nvidia.com/gpu.product", "NVIDIA-L4"),
         ("team", "ml"),
     ];
+    let request = LaunchRequest {
+        key: LaunchKey::new(KEY).unwrap(),
+        group: NodeGroupId::new("gpu.g6-xlarge.us-east-1a").unwrap(),
+        market: Market { place, capacity_type: CapacityType::Spot },
+        zone_name: ZoneName::new("us-east-1b").unwrap(),
+        reservation: None,
+    };
     Launch {
-        request: LaunchRequest {
-            key: LaunchKey::new(KEY).unwrap(),
-            group: NodeGroupId::new("gpu.g6-xlarge.us-east-1a").unwrap(),
-            market: Market { place, capacity_type: CapacityType::Spot },
-            zone_name: ZoneName::new("us-east-1b").unwrap(),
-            reservation: None,
-        },
         node_class: Some(NodeClassName::new("gpu").unwrap()),
         labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         taints: vec![Taint { key: "nvidia.com/gpu".to_owned(), value: "true".to_owned(), effect: TaintEffect::NoSchedule }],
         gpus: 1,
+        ..request.into()
     }
 }
 

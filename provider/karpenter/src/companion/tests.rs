@@ -39,6 +39,8 @@ pub(crate) fn book() -> PriceBook {
             vcpus: Some(vcpus),
             memory: Some(MiB::from_gib(16)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
     }
     book

@@ -333,6 +333,8 @@ fn spec_by_labels(machine: &Machine, cloud: Cloud, book: &PriceBook) -> Option<I
         vcpus: Some(machine.vcpus),
         memory: None,
         arch: Arch::Amd64,
+        network: None,
+        local_disk: None,
     })
 }
 

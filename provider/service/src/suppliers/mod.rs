@@ -5,15 +5,18 @@ mod pace;
 mod standing;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{LaunchKey, NodeClassName, ProviderId, SupplierName};
 use stoker_core::base::kinds::Taint;
+use stoker_core::base::units::MiB;
 use stoker_core::catalogue::group::Group;
-use stoker_core::catalogue::template::NodeTemplate;
+use stoker_core::catalogue::template::{DISK, NodeTemplate, Reserves};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
+use stoker_core::market::offer::{InstanceSpec, PODS};
 
 pub use limited::{CallKind, Failure, LimitedSupplier, Went};
 pub use pace::{Pace, Turns};
@@ -35,23 +38,49 @@ pub struct Launch {
     pub taints: Vec<Taint>,
     /// How many `nvidia.com/gpu` its machine has; 0 where its group's GPUs go by other names, or nothing was promised.
     pub gpus: u32,
+    /// Most pods that its kubelet may run (`maxPods`).
+    pub pods: u32,
+    /// What its kubelet must reserve (`kubeReserved`), so that it leaves to pods what its group promised.
+    pub kept: Reserves,
+    /// Least size of the disk that pods share with the kubelet.
+    pub disk: MiB,
+    /// What its machine is made of; `None` where nothing was promised.
+    pub spec: Option<Arc<InstanceSpec>>,
 }
 
 impl Launch {
     /// A launch for a node of that group.
     pub fn of(request: LaunchRequest, group: &Group) -> Self {
-        let NodeTemplate { labels, taints, allocatable, .. } = &group.template;
-        let (labels, taints) = (labels.clone(), taints.clone());
-        // Where GPUs are shared under their own name, a node has more of them than its machine.
-        let gpus = allocatable.gpus.min(group.spec.advertised_gpus());
-        Self { request, node_class: group.node_class.clone(), labels, taints, gpus }
+        let NodeTemplate { labels, taints, capacity, allocatable, .. } = &group.template;
+        Self {
+            request,
+            node_class: group.node_class.clone(),
+            labels: labels.clone(),
+            taints: taints.clone(),
+            // Where GPUs are shared under their own name, a node has more of them than its machine.
+            gpus: allocatable.gpus.min(group.spec.advertised_gpus()),
+            pods: capacity.pods,
+            kept: group.template.reserves(),
+            disk: capacity.ephemeral,
+            spec: Some(Arc::clone(&group.spec)),
+        }
     }
 }
 
 impl From<LaunchRequest> for Launch {
-    /// A launch of a node of which nothing was promised.
+    /// A launch of a node of which nothing was promised: the kubelet's defaults, and the usual disk.
     fn from(request: LaunchRequest) -> Self {
-        Self { request, node_class: None, labels: BTreeMap::new(), taints: Vec::new(), gpus: 0 }
+        Self {
+            request,
+            node_class: None,
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            gpus: 0,
+            pods: PODS,
+            kept: Reserves::default(),
+            disk: DISK,
+            spec: None,
+        }
     }
 }
 

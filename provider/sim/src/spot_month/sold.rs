@@ -53,6 +53,8 @@ fn book(start: Timestamp) -> Result<PriceBook, IdError> {
             vcpus: Some(shape.vcpus),
             memory: Some(MiB::from_gib(shape.memory_gib)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         for (zone, id) in ZONES.iter().enumerate() {
             let (region, id) = (Region::new(REGION)?, ZoneId::new(id)?);

@@ -39,6 +39,8 @@ fn spec(kind: Kind) -> InstanceSpec {
         vcpus: Some(vcpus),
         memory: Some(MiB::from_gib(64)),
         arch: Arch::Amd64,
+        network: None,
+        local_disk: None,
     }
 }
 

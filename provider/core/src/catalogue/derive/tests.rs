@@ -72,6 +72,8 @@ fn book() -> PriceBook {
             vcpus: Some(4),
             memory: Some(MiB::from_gib(16)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         let quote = Quote { price: UsdPerHour(price), kind: QuoteKind::List, as_of: None, source: "test".into() };
         book.insert(Market { place, capacity_type: CapacityType::OnDemand }, Entry::Price(quote));

@@ -51,6 +51,8 @@ impl Fleet {
                 vcpus: Some(vcpus),
                 memory: Some(MiB::from_gib(gib)),
                 arch: Arch::Amd64,
+                network: None,
+                local_disk: None,
             });
             let place = Place { cloud, region: Region::new("r").unwrap(), zone: ZoneId::new("z").unwrap(), instance_type };
             let quote = Quote { price: UsdPerHour(price), kind: QuoteKind::Operator, as_of: None, source: "test".into() };

@@ -168,6 +168,8 @@ fn with_a_larger_size(gpu: &str, zone: &str) -> World {
             vcpus: Some(4),
             memory: Some(MiB::from_gib(16)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         let place = Place { instance_type: InstanceType::new(instance_type).unwrap(), ..place(zone) };
         for (capacity_type, price) in [(CapacityType::Spot, 300_000), (CapacityType::OnDemand, 800_000)] {

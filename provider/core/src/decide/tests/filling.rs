@@ -59,6 +59,8 @@ fn book(dice: &mut Dice) -> PriceBook {
             vcpus: Some(vcpus),
             memory: Some(MiB::from_gib(64)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         let cents = i64::from(gpus) * i64::try_from(100 + dice.roll(100)).unwrap();
         for (capacity_type, micros) in [(CapacityType::OnDemand, cents * 10_000), (CapacityType::Spot, cents * 4_000)] {

@@ -74,6 +74,8 @@ fn book(now: Timestamp) -> PriceBook {
             vcpus: Some(vcpus),
             memory: Some(MiB::from_gib(64)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         for (capacity_type, micros) in
             [(CapacityType::Reserved, 100), (CapacityType::Spot, 500_000), (CapacityType::OnDemand, 1_000_000)]

@@ -123,6 +123,8 @@ pub(super) fn book(now: Timestamp) -> PriceBook {
         vcpus: Some(4),
         memory: Some(MiB::from_gib(16)),
         arch: Arch::Amd64,
+        network: None,
+        local_disk: None,
     });
     for (zone, spot, od) in [("zone-a", 300_000, 800_000), ("zone-b", 200_000, 800_000)] {
         for (capacity_type, price) in [(CapacityType::Spot, spot), (CapacityType::OnDemand, od)] {

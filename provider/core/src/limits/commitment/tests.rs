@@ -59,6 +59,8 @@ fn book() -> PriceBook {
             vcpus: Some(4),
             memory: Some(MiB::from_gib(16)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         for (capacity_type, price) in [(CapacityType::OnDemand, cents * 10_000), (CapacityType::Spot, cents * 3_000)] {
             let quote = Quote { price: UsdPerHour(price), kind: QuoteKind::List, as_of: Some(now()), source: "test".into() };

@@ -36,6 +36,8 @@ fn spec(cloud: &str, instance_type: &str, model: &str, gpus: u32) -> InstanceSpe
         vcpus: Some(192),
         memory: Some(MiB::from_gib(2048)),
         arch: Arch::Amd64,
+        network: None,
+        local_disk: None,
     }
 }
 

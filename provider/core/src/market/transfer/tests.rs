@@ -77,6 +77,8 @@ fn book(capacity_types: &[CapacityType]) -> PriceBook {
             vcpus: Some(96),
             memory: Some(MiB::from_gib(1152)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         for &capacity_type in capacity_types {
             let quote = Quote { price: UsdPerHour(price), kind: QuoteKind::List, as_of: None, source: "test".into() };

@@ -521,6 +521,8 @@ fn book() -> PriceBook {
             vcpus: Some(4),
             memory: Some(MiB::from_gib(16)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         let spot = match zone {
             "use1-az1" => Some(Entry::Price(quote(300_000))),
@@ -597,6 +599,8 @@ fn committed_use_names_the_memory_where_a_model_has_several() {
             vcpus: Some(4),
             memory: Some(MiB::from_gib(16)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
     }
     let told = |memory: Value| {

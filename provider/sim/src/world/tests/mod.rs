@@ -82,6 +82,8 @@ pub(super) fn book() -> PriceBook {
             vcpus: Some(4),
             memory: Some(MiB::from_gib(16)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
     }
     let places = [

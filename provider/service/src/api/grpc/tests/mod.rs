@@ -83,6 +83,8 @@ fn book() -> PriceBook {
             vcpus: Some(vcpus),
             memory: Some(MiB::from_gib(memory)),
             arch: Arch::Amd64,
+            network: None,
+            local_disk: None,
         });
         for (zone, price) in prices {
             let (region, zone) = (Region::new("r").unwrap(), ZoneId::new(zone).unwrap());

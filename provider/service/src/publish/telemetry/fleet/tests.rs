@@ -58,6 +58,8 @@ fn catalogue(now: Timestamp) -> Arc<Catalogue> {
         vcpus: Some(48),
         memory: Some(MiB::from_gib(192)),
         arch: Arch::Amd64,
+        network: None,
+        local_disk: None,
     });
     for (capacity_type, kind, micros) in
         [(CapacityType::OnDemand, QuoteKind::List, 4_000_000), (CapacityType::Spot, QuoteKind::Spot, 1_000_000)]
