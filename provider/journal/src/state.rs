@@ -311,6 +311,7 @@ delta! {
         quotes: MapDelta<Market, Quote>,
         quotas: MapDelta<QuotaKey, QuotaFact>,
         reservations: MapDelta<String, ReservationFact>,
+        offered: MapDelta<(Cloud, Region), SetDelta<Place>>,
     }
     parts {}
     whole {

@@ -15,6 +15,7 @@ use stoker_core::base::ids::{
 use stoker_core::facts::supply::{EndedWhy, Instance, LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_client::SupplierClient;
+use stoker_service::boot::Boot;
 use stoker_service::listener::DialFiles;
 use stoker_service::suppliers::{Launch, Pace, Supplier, SupplierError, Turns};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -23,7 +24,6 @@ use tokio_stream::StreamExt as _;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use crate::boot::Boot;
 use crate::dial::{BadEndpoint, connect};
 use crate::{PROTOCOL, convert};
 

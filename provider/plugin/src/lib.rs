@@ -3,11 +3,9 @@
 //! * [`client`]: a plugin as a supplier of the service;
 //! * [`dial`]: how a plugin is reached;
 //! * [`server`]: any supplier served as a plugin, such as the simulated one: reference and test peer in one;
-//! * [`boot`]: what new machines boot with;
 //! * [`check`]: whether a plugin keeps the rules of the protocol;
 //! * `convert`: messages to values and back. What a message leaves out is unknown, never zero.
 
-pub mod boot;
 pub mod check;
 pub mod client;
 mod convert;

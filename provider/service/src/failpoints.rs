@@ -56,12 +56,15 @@ pub const POINTS: [&str; 9] = [
 /// A `NodeClaim` was created, and nobody has noted it. Only nodes through Karpenter pass it.
 pub const CLAIM_CREATED: &str = "claim.created";
 
+/// EC2 has answered a launch, and nobody has noted it. Only nodes of EC2 pass it.
+pub const INSTANCE_ANSWERED: &str = "instance.answered";
+
 #[cfg(feature = "faults")]
 mod armed {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-    use crate::failpoints::{CLAIM_CREATED, Catalogue, Decision, POINTS};
+    use crate::failpoints::{CLAIM_CREATED, Catalogue, Decision, INSTANCE_ANSWERED, POINTS};
 
     pub(super) fn spoil(decision: &mut Decision, catalogue: &Catalogue) {
         let Ok(text) = std::env::var("STOKER_FAILPOINT") else { return };
@@ -79,7 +82,7 @@ mod armed {
     static ARMED: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
 
     pub(super) fn pass(name: &str) {
-        debug_assert!(POINTS.contains(&name) || name == CLAIM_CREATED, "{name} is not listed");
+        debug_assert!(POINTS.contains(&name) || [CLAIM_CREATED, INSTANCE_ANSWERED].contains(&name), "{name} is not listed");
         let armed = ARMED.get_or_init(|| {
             let text = std::env::var("STOKER_FAILPOINT").ok()?;
             let (name, count) = text.split_once(':').unwrap_or((&text, "1"));

@@ -2,6 +2,7 @@
 
 pub mod act;
 pub mod api;
+pub mod boot;
 pub mod certs;
 pub mod clock;
 pub mod controllers;

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use stoker_journal::JournalError;
-use stoker_plugin::boot::BadTemplate;
+use stoker_service::boot::BadTemplate;
 use stoker_service::certs::CertsError;
 use stoker_service::feeds::policy_watch::PolicyError;
 use stoker_service::price_tables::PriceTablesError;

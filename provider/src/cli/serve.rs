@@ -9,11 +9,13 @@ use jiff::SignedDuration;
 
 use super::args::{StateDirArg, duration};
 use super::exit::{CliError, Exit};
+use stoker_aws::config::Config;
+use stoker_aws::{Access, Aws};
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_karpenter::Karpenter;
 use stoker_karpenter::companion::Companion;
-use stoker_plugin::boot::Boot;
 use stoker_plugin::client::Plugin;
+use stoker_service::boot::Boot;
 use stoker_service::clock::Clock;
 use stoker_service::feeds::probes::ServiceAccount;
 use stoker_service::feeds::prometheus::Connection;
@@ -171,7 +173,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     let (promised, told) = watch::channel(None);
     let state = Box::pin(State::open(options)).await.map_err(StartError::from)?.with_promises(told);
     let tokens = boot_tokens(&state)?;
-    let Others { suppliers: others, karpenters } = others(&state, tokens.as_ref())?;
+    let Others { suppliers: others, karpenters } = others(&state, tokens.as_ref()).await?;
     let simulated = has_simulated(state.suppliers());
     let named = simulated.then_some(SIMULATED).into_iter().map(str::to_owned);
     let suppliers = named.chain(others.iter().map(|supplier| supplier.name().to_string())).collect::<Vec<_>>().join(", ");
@@ -233,7 +235,7 @@ struct Others {
     karpenters: Vec<Arc<Karpenter>>,
 }
 
-fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Others, CliError> {
+async fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Others, CliError> {
     let mut others = Others::default();
     for SupplierRule { name, kind } in state.suppliers() {
         let (name, cluster) = (name.clone(), state.cluster().clone());
@@ -248,6 +250,14 @@ fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Others, Cli
                 });
                 let plugin = Plugin::new(name, cluster, (endpoint, dial), boot);
                 others.suppliers.push(Arc::new(plugin.map_err(|error| CliError::Usage(error.to_string()))?));
+            }
+            SupplierKind::Aws { config } => {
+                let file = PathBuf::from(config);
+                let config = Config::read(&file).map_err(|error| CliError::Usage(error.to_string()))?;
+                let access = Access::of_system(state.options().clock.clone());
+                let access = access.map_err(|why| CliError::Usage(format!("supplier {name} cannot make calls: {why}")))?;
+                let aws = Aws::start(name, cluster, (config, Some(file)), &state.options().book, access).await;
+                others.suppliers.push(Arc::new(aws));
             }
             SupplierKind::Karpenter => {
                 let client = state.client().ok_or_else(|| {

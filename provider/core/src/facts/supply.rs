@@ -435,6 +435,10 @@ pub struct MarketFacts {
     /// What it makes nodes with; empty where there is one way, which needs no name, and `None` where it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_classes: Option<BTreeSet<NodeClassName>>,
+    /// The only places where it can make nodes, of regions of which it says so: a cloud sells few types in all zones, and an account may
+    /// have no subnet in one.
+    #[serde(default, with = "crate::base::pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub offered: BTreeMap<(Cloud, Region), BTreeSet<Place>>,
     /// Whether its nodes say by labels how they were bought. All that the scheduler reads is alike within a group, so pools' groups are
     /// split by it.
     #[serde(default)]
@@ -463,6 +467,9 @@ pub enum CannotMake {
     /// It has no part of the cloud there.
     #[error("it makes no nodes in this region")]
     Region,
+    /// That type is not sold in that zone, or not to this account.
+    #[error("it makes no node of this type in this zone: the cloud does not sell it there, or no subnet is configured there")]
+    Place,
     /// It knows no such node class, or must be told one.
     #[error("{}; it has {}", .named.as_ref().map_or_else(|| "the pool names no nodeClass".to_owned(), |name| format!("it has no node class {name}")), .known.join(", "))]
     NodeClass {
@@ -485,6 +492,11 @@ impl MarketFacts {
         let here = |regions: &BTreeSet<(Cloud, Region)>| regions.contains(&(place.cloud.clone(), place.region.clone()));
         if !self.regions.as_ref().is_none_or(here) {
             return Err(CannotMake::Region);
+        }
+        // Most suppliers tell none, and the key is two texts.
+        let offered = || self.offered.get(&(place.cloud.clone(), place.region.clone()));
+        if !self.offered.is_empty() && offered().is_some_and(|places| !places.contains(place)) {
+            return Err(CannotMake::Place);
         }
         let Some(classes) = &self.node_classes else { return Ok(()) };
         if class.map_or(classes.is_empty(), |class| classes.contains(class)) {

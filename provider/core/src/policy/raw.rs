@@ -95,6 +95,11 @@ pub struct RawSupplier {
     /// What both sides show where the endpoint is `https://`. Only for `kind: plugin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<PluginTls>,
+    /// File with what machines are made with and where, as Stoker reads it. It is read again whenever it changes.
+    /// Only for `kind: aws`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "/etc/stoker/aws.yaml")]
+    pub config: Option<String>,
 }
 
 /// How a supplier is reached.
@@ -107,6 +112,8 @@ pub enum RawSupplierKind {
     Plugin,
     /// Karpenter makes a node for each `NodeClaim` that Stoker creates.
     Karpenter,
+    /// EC2 itself makes nodes, as the file under `config` says.
+    Aws,
 }
 
 /// Thresholds by which `stoker advise` judges the GPU use of workloads.

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
-use stoker_core::catalogue::group::Group;
+use stoker_core::base::ids::{LaunchKey, NodeName, ProviderId, RecordId, SupplierName};
 use stoker_core::facts::snapshot::{Drained, Snapshot};
-use stoker_core::facts::supply::LaunchOutcome;
+use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::plan::{Action, Note};
 use stoker_core::state::node_status::StatusUpdate;
 use tokio::sync::{Notify, Semaphore};
@@ -150,13 +149,13 @@ impl Executor {
     }
 
     /// Begins to do the actions. Whoever calls shows that it holds the state directory.
-    /// `group` knows the groups that launches are for.
+    /// `launch` knows what the nodes of launches must bear.
     pub fn act(
         &mut self,
         _state_lock: &StateLock,
         actions: &[Action],
         now: Timestamp,
-        group: impl Fn(&NodeGroupId) -> Option<Arc<Group>>,
+        launch: impl Fn(RecordId, &LaunchRequest) -> Option<Launch>,
     ) {
         while self.tasks.try_join_next().is_some() {}
         // What was to be told is written down by now.
@@ -172,9 +171,9 @@ impl Executor {
                 self.done_lately.insert(key.about().to_owned(), (key, now));
             }
             match action {
-                Action::Launch { supplier, request, .. } => {
-                    if let Some(group) = group(&request.group) {
-                        launches.entry(supplier).or_default().push(Launch::of(request.clone(), &group));
+                Action::Launch { record, supplier, request, .. } => {
+                    if let Some(launch) = launch(*record, request) {
+                        launches.entry(supplier).or_default().push(launch);
                     } else {
                         // A node without its labels and taints would take pods that are not for it.
                         tracing::error!(group = %request.group, "a plan launches for a group that nobody knows; it waits");

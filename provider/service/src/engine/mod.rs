@@ -15,13 +15,15 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Times;
-use stoker_core::base::ids::{DecisionId, NodeGroupId, SupplierName};
+use stoker_core::base::ids::{DecisionId, NodeGroupId, RecordId, SupplierName};
 use stoker_core::base::sabotage;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::check::Verified;
+use stoker_core::facts::supply::LaunchRequest;
 use stoker_core::pass::{Before, Step, step};
 use stoker_core::plan::{Accounts, Closed, Decision, GroupLimits, JournalFault, Note};
 use stoker_core::state::memory::{CAUTION, Memory};
+use stoker_core::state::record::State;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +36,7 @@ use crate::feeds::{Feeds, Inputs, MarketFeed};
 use crate::publish::view::NotReady;
 use crate::publish::view::{Publisher, View};
 use crate::publish::{Listener, PassReport};
+use crate::suppliers::Launch;
 use handle::Command;
 use stoker_journal::state_lock::StateLock;
 use stoker_journal::{COUNT_EVERY, DecisionEntry, Journal, JournalError, Restored};
@@ -317,7 +320,7 @@ impl Engine {
             };
             if let Err(error) = self.parts.journal.decide(&entry).await {
                 let protective = self.cannot_write(now, &error).protect(actions);
-                self.parts.executor.act(&self.parts.state_lock, &protective, now, |_| None);
+                self.parts.executor.act(&self.parts.state_lock, &protective, now, |_, _| None);
                 return Err(error);
             }
             failpoints::point("plan.journalled");
@@ -344,8 +347,15 @@ impl Engine {
             &self.memory,
         ));
         self.handle.view.store(Arc::clone(&view));
-        let group = |id: &NodeGroupId| self.catalogue.group_or_remembered(id, &self.memory).cloned();
-        self.parts.executor.act(&self.parts.state_lock, &actions, now, group);
+        let launch = |record: RecordId, request: &LaunchRequest| {
+            let group = self.catalogue.group_or_remembered(&request.group, &self.memory)?;
+            let first_asked = match self.memory.records.get(&record)?.state {
+                State::Launching { since, .. } => since,
+                _ => now,
+            };
+            Some(Launch::of(request.clone(), group, first_asked))
+        };
+        self.parts.executor.act(&self.parts.state_lock, &actions, now, launch);
         self.parts.executor.tell(&self.parts.state_lock, plan.tells, now);
         self.parts.listener.passed(&PassReport {
             decision: decided.then_some(id),

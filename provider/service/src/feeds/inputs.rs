@@ -171,6 +171,14 @@ fn used(facts: &AllMarketFacts, catalogue: &Catalogue) -> AllMarketFacts {
             .filter(|(key, _)| catalogue.policy.quotas.iter().any(|quota| is_same(quota, key)))
             .map(|(key, fact)| (key.clone(), fact.clone()))
             .collect(),
+        offered: told
+            .offered
+            .iter()
+            .map(|(region, offered)| {
+                let kept = offered.iter().filter(|place| places.contains(place)).cloned().collect();
+                (region.clone(), kept)
+            })
+            .collect(),
         // No decision looks at them.
         reservations: BTreeMap::new(),
     };

@@ -23,6 +23,7 @@ pub(super) fn policy(source: Source, name: &ClusterName, drafts: &[Draft]) -> Ra
         endpoint: None,
         boot_template: None,
         tls: None,
+        config: None,
     };
     RawPolicy {
         api_version: API_VERSION.to_owned(),

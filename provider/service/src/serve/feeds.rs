@@ -215,7 +215,10 @@ fn poll_suppliers(clock: &Clock, feeds: &Feeds, markets: &Arc<MarketFeed>, parts
                 if ask(&supplier, &latest, clock.now()).await {
                     wake.notify_one();
                 }
-                clock.sleep(INVENTORY_EVERY).await;
+                tokio::select! {
+                    () = clock.sleep(INVENTORY_EVERY) => {}
+                    () = supplier.changed() => {}
+                }
             }
         });
     }

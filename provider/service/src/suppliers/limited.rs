@@ -163,6 +163,14 @@ impl LimitedSupplier {
         self.supplier.markets_every()
     }
 
+    /// Ends when it knows more of its machines than it said last; never where it does not tell.
+    pub async fn changed(&self) {
+        match self.supplier.changed() {
+            Some(changed) => changed.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// What keeps it from making all that it might, each with its cure.
     pub fn faults(&self) -> Vec<String> {
         self.supplier.faults()

@@ -17,6 +17,7 @@ use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::template::{DISK, NodeTemplate, Reserves};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 use stoker_core::market::offer::{InstanceSpec, PODS};
+use tokio::sync::Notify;
 
 pub use limited::{CallKind, Failure, LimitedSupplier, Went};
 pub use pace::{Pace, Turns};
@@ -30,6 +31,8 @@ pub use stoker_core::policy::rules::supplier::SIMULATED;
 pub struct Launch {
     /// Which launch.
     pub request: LaunchRequest,
+    /// When it was first asked for; an earlier process may have done so.
+    pub first_asked: Timestamp,
     /// What the node is made with; `None` for the one way that needs no name.
     pub node_class: Option<NodeClassName>,
     /// The labels that its group promised.
@@ -49,11 +52,12 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// A launch for a node of that group.
-    pub fn of(request: LaunchRequest, group: &Group) -> Self {
+    /// A launch for a node of that group, first asked for then.
+    pub fn of(request: LaunchRequest, group: &Group, first_asked: Timestamp) -> Self {
         let NodeTemplate { labels, taints, capacity, allocatable, .. } = &group.template;
         Self {
             request,
+            first_asked,
             node_class: group.node_class.clone(),
             labels: labels.clone(),
             taints: taints.clone(),
@@ -68,10 +72,11 @@ impl Launch {
 }
 
 impl From<LaunchRequest> for Launch {
-    /// A launch of a node of which nothing was promised: the kubelet's defaults, and the usual disk.
+    /// A launch, asked for long ago, of a node of which nothing was promised: the kubelet's defaults, and the usual disk.
     fn from(request: LaunchRequest) -> Self {
         Self {
             request,
+            first_asked: Timestamp::UNIX_EPOCH,
             node_class: None,
             labels: BTreeMap::new(),
             taints: Vec::new(),
@@ -115,6 +120,11 @@ pub trait Supplier: Send + Sync + 'static {
     /// How often it wants to be asked for its markets. A live quote counts for an hour, so several answers may fail before one lapses.
     fn markets_every(&self) -> SignedDuration {
         SignedDuration::from_mins(5)
+    }
+
+    /// Wakes when it knows more of its machines than it said last; `None` where it is asked now and then only.
+    fn changed(&self) -> Option<&Notify> {
+        None
     }
 
     /// What keeps it from making all that it might, each with its cure; for people.

@@ -76,14 +76,19 @@ fn beside_karpenter(karpenter: &BesideKarpenter) -> RawKarpenter {
 }
 
 fn supplier(rule: &SupplierRule) -> RawSupplier {
-    let (kind, endpoint, boot_template, tls) = match &rule.kind {
-        SupplierKind::Simulated => (RawSupplierKind::Simulated, None, None, None),
-        SupplierKind::Plugin { endpoint, boot_template, tls } => {
-            (RawSupplierKind::Plugin, Some(endpoint.clone()), boot_template.clone(), tls.clone())
-        }
-        SupplierKind::Karpenter => (RawSupplierKind::Karpenter, None, None, None),
-    };
-    RawSupplier { name: rule.name.to_string(), kind, endpoint, boot_template, tls }
+    let of_kind =
+        |kind| RawSupplier { name: rule.name.to_string(), kind, endpoint: None, boot_template: None, tls: None, config: None };
+    match &rule.kind {
+        SupplierKind::Simulated => of_kind(RawSupplierKind::Simulated),
+        SupplierKind::Plugin { endpoint, boot_template, tls } => RawSupplier {
+            endpoint: Some(endpoint.clone()),
+            boot_template: boot_template.clone(),
+            tls: tls.clone(),
+            ..of_kind(RawSupplierKind::Plugin)
+        },
+        SupplierKind::Karpenter => of_kind(RawSupplierKind::Karpenter),
+        SupplierKind::Aws { config } => RawSupplier { config: Some(config.clone()), ..of_kind(RawSupplierKind::Aws) },
+    }
 }
 
 fn thresholds(thresholds: Thresholds) -> RawAdvise {

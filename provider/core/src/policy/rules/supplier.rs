@@ -81,6 +81,11 @@ pub enum SupplierKind {
     },
     /// Karpenter, by the `NodeClaims` of the cluster that the service runs in.
     Karpenter,
+    /// EC2 itself.
+    Aws {
+        /// File with what machines are made with, and where.
+        config: String,
+    },
 }
 
 impl SupplierKind {
@@ -90,6 +95,7 @@ impl SupplierKind {
             Self::Simulated => "simulated",
             Self::Plugin { .. } => "plugin",
             Self::Karpenter => "karpenter",
+            Self::Aws { .. } => "aws",
         }
     }
 
@@ -97,7 +103,7 @@ impl SupplierKind {
     pub const fn labels_capacity_type(&self) -> bool {
         match self {
             Self::Simulated | Self::Plugin { .. } => false,
-            Self::Karpenter => true,
+            Self::Karpenter | Self::Aws { .. } => true,
         }
     }
 }

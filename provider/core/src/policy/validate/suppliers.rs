@@ -15,6 +15,9 @@ pub(super) fn suppliers(faults: &mut Faults, path: &Path, raw: &[RawSupplier]) -
 
 fn supplier(faults: &mut Faults, path: &Path, raw: &RawSupplier) -> Option<SupplierRule> {
     let name = faults.id(&path.key("name"), &raw.name);
+    if raw.config.is_some() && raw.kind != RawSupplierKind::Aws {
+        faults.add(&path.key("config"), "is for kind: aws only: take it out");
+    }
     let kind = match (raw.kind, &raw.endpoint) {
         (RawSupplierKind::Simulated, _) => {
             single(faults, path, raw, SIMULATED);
@@ -24,15 +27,28 @@ fn supplier(faults: &mut Faults, path: &Path, raw: &RawSupplier) -> Option<Suppl
             single(faults, path, raw, KARPENTER);
             SupplierKind::Karpenter
         }
+        (RawSupplierKind::Aws, _) => {
+            of_plugins_only(faults, path, raw);
+            built_in_name(faults, path, raw, "AWS");
+            match raw.config.as_deref() {
+                Some(file) if file.starts_with('/') => SupplierKind::Aws { config: file.to_owned() },
+                Some(_) => {
+                    let message = "is no absolute path: write where the file is mounted, such as /etc/stoker/aws.yaml";
+                    faults.add(&path.key("config"), message);
+                    return None;
+                }
+                None => {
+                    faults.add(path, "has no config: write where its file is mounted, such as /etc/stoker/aws.yaml");
+                    return None;
+                }
+            }
+        }
         (RawSupplierKind::Plugin, None) => {
             faults.add(path, "has no endpoint: write where the plugin listens, such as unix:///run/stoker/plugin.sock");
             return None;
         }
         (RawSupplierKind::Plugin, Some(endpoint)) => {
-            if [SIMULATED, KARPENTER].contains(&raw.name.as_str()) {
-                let message = format!("{} is the name of a built-in supplier: give the plugin its own", raw.name);
-                faults.add(&path.key("name"), message);
-            }
+            built_in_name(faults, path, raw, "the plugin");
             let begins = |begin: &&str| endpoint.strip_prefix(*begin).is_some_and(|rest| !rest.is_empty());
             let is_far = begins(&TLS_ENDPOINT);
             if !is_far && !ENDPOINTS.iter().any(begins) {
@@ -70,6 +86,19 @@ fn single(faults: &mut Faults, path: &Path, raw: &RawSupplier, kind: &str) {
     if raw.name != kind {
         faults.add(&path.key("name"), format!("{} is of kind {kind}: call it {kind}", quoted(&raw.name)));
     }
+    of_plugins_only(faults, path, raw);
+}
+
+/// A supplier may not be called as another kind is that has one name.
+fn built_in_name(faults: &mut Faults, path: &Path, raw: &RawSupplier, what: &str) {
+    if [SIMULATED, KARPENTER].contains(&raw.name.as_str()) {
+        let message = format!("{} is the name of a built-in supplier: give {what} its own", raw.name);
+        faults.add(&path.key("name"), message);
+    }
+}
+
+/// What only plugins have.
+fn of_plugins_only(faults: &mut Faults, path: &Path, raw: &RawSupplier) {
     let given =
         [("endpoint", raw.endpoint.is_some()), ("bootTemplate", raw.boot_template.is_some()), ("tls", raw.tls.is_some())];
     for (key, is_given) in given {

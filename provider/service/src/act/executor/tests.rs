@@ -102,7 +102,7 @@ async fn what_is_done_ten_times_and_still_asked_for_has_no_effect() {
         let told = executor.without_effect(asked, terminating);
         let now = now + REPEAT_AFTER * turn;
         let fresh = executor.fresh(asked.to_vec(), now);
-        executor.act(&lock, &fresh, now, |_| None);
+        executor.act(&lock, &fresh, now, |_, _| None);
         told
     };
     let (both, none) = ([hold, end], BTreeSet::new());

@@ -7,11 +7,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::files;
+use crate::kube::tokens::BootTokens;
+use crate::suppliers::Launch;
 use stoker_core::base::kinds::Taint;
 use stoker_core::base::text::{nearest, quoted};
-use stoker_service::files;
-use stoker_service::kube::tokens::BootTokens;
-use stoker_service::suppliers::Launch;
 
 /// How all that is filled in begins; it ends with `@`.
 const BEGIN: &str = "@STOKER_";
@@ -32,6 +32,10 @@ enum Marker {
     Taints,
     /// Taints as Talos takes them, as a JSON object: `{"a": "b:NoSchedule"}`.
     TaintsJson,
+    /// `maxPods` of the kubelet: a number.
+    MaxPods,
+    /// `kubeReserved` as `kubelet --kube-reserved` takes it: `cpu=80m,memory=893Mi`.
+    KubeReserved,
     /// The Node's `spec.providerID`: the plugin's to fill in.
     ProviderId,
     /// The Node's name: the plugin's to fill in.
@@ -39,8 +43,17 @@ enum Marker {
 }
 
 impl Marker {
-    const ALL: [Self; 7] =
-        [Self::Token, Self::Labels, Self::LabelsJson, Self::Taints, Self::TaintsJson, Self::ProviderId, Self::NodeName];
+    const ALL: [Self; 9] = [
+        Self::Token,
+        Self::Labels,
+        Self::LabelsJson,
+        Self::Taints,
+        Self::TaintsJson,
+        Self::MaxPods,
+        Self::KubeReserved,
+        Self::ProviderId,
+        Self::NodeName,
+    ];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -49,6 +62,8 @@ impl Marker {
             Self::LabelsJson => "@STOKER_LABELS_JSON@",
             Self::Taints => "@STOKER_TAINTS@",
             Self::TaintsJson => "@STOKER_TAINTS_JSON@",
+            Self::MaxPods => "@STOKER_MAX_PODS@",
+            Self::KubeReserved => "@STOKER_KUBE_RESERVED@",
             Self::ProviderId => "@STOKER_PROVIDER_ID@",
             Self::NodeName => "@STOKER_NODE_NAME@",
         }
@@ -159,7 +174,8 @@ fn unknown(line: &str) -> Option<&str> {
     markers.find(|marker| Marker::ALL.iter().all(|known| known.as_str() != *marker))
 }
 
-fn filled(text: &str, launch: &Launch, token: Option<&str>) -> String {
+/// The text with all filled in that follows from a launch, and a token where there is one.
+pub fn filled(text: &str, launch: &Launch, token: Option<&str>) -> String {
     let labels = launch.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
     let taints = launch.taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, taint.effect.as_str()));
     let taints = taints.collect::<Vec<_>>().join(",");
@@ -167,12 +183,16 @@ fn filled(text: &str, launch: &Launch, token: Option<&str>) -> String {
     let labels_json = launch.labels.iter().map(|(key, value)| (key.clone(), value.clone().into()));
     let labels_json = serde_json::Value::Object(labels_json.collect()).to_string();
     let taints_json = serde_json::Value::Object(launch.taints.iter().map(of_talos).collect()).to_string();
+    let max_pods = launch.pods.to_string();
+    let reserved = format!("cpu={}m,memory={}Mi", launch.kept.milli_cpu, launch.kept.memory.0);
     let values = [
         (Marker::Token, token.unwrap_or_default()),
         (Marker::Labels, &labels),
         (Marker::LabelsJson, &labels_json),
         (Marker::Taints, &taints),
         (Marker::TaintsJson, &taints_json),
+        (Marker::MaxPods, &max_pods),
+        (Marker::KubeReserved, &reserved),
     ];
     values.iter().fold(text.to_owned(), |text, (marker, value)| text.replace(marker.as_str(), value))
 }

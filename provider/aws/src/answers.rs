@@ -1,0 +1,387 @@
+//! What EC2 and its neighbours answer. Everything that is not used is skipped, and every field may be missing.
+
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+/// A list: `<item>`s, of which there may be none, or no list at all.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
+pub(crate) struct Items<T> {
+    #[serde(rename = "item", default = "Vec::new")]
+    items: Vec<T>,
+}
+
+impl<T> Default for Items<T> {
+    fn default() -> Self {
+        Self { items: Vec::new() }
+    }
+}
+
+impl<T> Items<T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.items.iter()
+    }
+}
+
+impl<T> IntoIterator for Items<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+/// A text; nothing where the element is empty.
+fn filled<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    Ok(text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()))
+}
+
+/// A number; nothing where the element is empty or holds none.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    Ok(filled(from)?.and_then(|text| text.parse().ok()))
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Tag {
+    key: String,
+    value: String,
+}
+
+/// A machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Machine {
+    pub(crate) instance_id: String,
+    pub(crate) instance_state: MachineState,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) private_dns_name: Option<String>,
+    pub(crate) instance_type: String,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) launch_time: Option<String>,
+    pub(crate) placement: Placement,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) instance_lifecycle: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) spot_instance_request_id: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) capacity_reservation_id: Option<String>,
+    pub(crate) tag_set: Items<Tag>,
+    pub(crate) state_reason: StateReason,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct MachineState {
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Placement {
+    pub(crate) availability_zone: String,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) availability_zone_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct StateReason {
+    pub(crate) code: String,
+    pub(crate) message: String,
+}
+
+impl Machine {
+    /// The value of its tag of that key.
+    pub(crate) fn tag(&self, key: &str) -> Option<&str> {
+        self.tag_set.iter().find(|tag| tag.key == key).map(|tag| tag.value.as_str())
+    }
+}
+
+/// The answer of `RunInstances`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Run {
+    pub(crate) instances_set: Items<Machine>,
+}
+
+/// The answer of `DescribeInstances`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Machines {
+    pub(crate) reservation_set: Items<Run>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) next_token: Option<String>,
+}
+
+/// An answer of which only matters that it came.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Done {}
+
+/// The answer of `DescribeSubnets`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Subnets {
+    pub(crate) subnet_set: Items<Subnet>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Subnet {
+    pub(crate) subnet_id: String,
+    pub(crate) vpc_id: String,
+    pub(crate) availability_zone: String,
+    pub(crate) availability_zone_id: String,
+    #[serde(deserialize_with = "number")]
+    pub(crate) available_ip_address_count: Option<u32>,
+}
+
+/// The answer of `DescribeSecurityGroups`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SecurityGroups {
+    pub(crate) security_group_info: Items<SecurityGroup>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SecurityGroup {
+    pub(crate) group_id: String,
+    pub(crate) vpc_id: String,
+}
+
+/// The answer of `DescribeImages`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Images {
+    pub(crate) images_set: Items<ImageInfo>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ImageInfo {
+    pub(crate) image_id: String,
+    pub(crate) architecture: String,
+}
+
+/// The answer of `DescribeInstanceTypeOfferings`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Offerings {
+    pub(crate) instance_type_offering_set: Items<Offering>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) next_token: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Offering {
+    pub(crate) instance_type: String,
+    pub(crate) location: String,
+}
+
+/// The answer of `DescribeSpotPriceHistory`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SpotPrices {
+    pub(crate) spot_price_history_set: Items<SpotPrice>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) next_token: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SpotPrice {
+    pub(crate) instance_type: String,
+    pub(crate) availability_zone: String,
+    pub(crate) spot_price: String,
+    pub(crate) timestamp: String,
+}
+
+/// The answer of `DescribeCapacityReservations`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Reservations {
+    pub(crate) capacity_reservation_set: Items<Reservation>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) next_token: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Reservation {
+    pub(crate) capacity_reservation_id: String,
+    pub(crate) instance_type: String,
+    pub(crate) availability_zone: String,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) availability_zone_id: Option<String>,
+    #[serde(deserialize_with = "number")]
+    pub(crate) total_instance_count: Option<u32>,
+    #[serde(deserialize_with = "number")]
+    pub(crate) available_instance_count: Option<u32>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) start_date: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) end_date: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) reservation_type: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) placement_group_arn: Option<String>,
+    pub(crate) state: String,
+}
+
+/// The answer of `DescribeSpotInstanceRequests`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SpotRequests {
+    pub(crate) spot_instance_request_set: Items<SpotRequest>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) next_token: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SpotRequest {
+    #[serde(deserialize_with = "filled")]
+    pub(crate) instance_id: Option<String>,
+    pub(crate) status: SpotStatus,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SpotStatus {
+    pub(crate) code: String,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) update_time: Option<String>,
+}
+
+/// The answer of `GetConsoleOutput`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Console {
+    /// Base64.
+    #[serde(deserialize_with = "filled")]
+    pub(crate) output: Option<String>,
+}
+
+/// The answer of `GetCallerIdentity`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Caller {
+    #[serde(rename = "GetCallerIdentityResult")]
+    pub(crate) result: Identity,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Identity {
+    #[serde(rename = "Account")]
+    pub(crate) account: String,
+    #[serde(rename = "Arn")]
+    pub(crate) arn: String,
+}
+
+/// The answer of `ssm:GetParameter`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct Parameter {
+    pub(crate) parameter: ParameterValue,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct ParameterValue {
+    pub(crate) value: String,
+}
+
+/// The answer of `eks:DescribeCluster`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct EksCluster {
+    pub(crate) cluster: EksClusterInfo,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct EksClusterInfo {
+    pub(crate) version: String,
+    pub(crate) endpoint: String,
+    pub(crate) certificate_authority: EksAuthority,
+    pub(crate) kubernetes_network_config: EksNetwork,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct EksAuthority {
+    pub(crate) data: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct EksNetwork {
+    pub(crate) service_ipv4_cidr: Option<String>,
+    pub(crate) service_ipv6_cidr: Option<String>,
+}
+
+/// The answer of `servicequotas:GetServiceQuota` and `GetAWSDefaultServiceQuota`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct ServiceQuota {
+    pub(crate) quota: QuotaValue,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct QuotaValue {
+    pub(crate) value: Option<f64>,
+}
+
+/// The answer of `sqs:GetQueueUrl`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct QueueUrl {
+    #[serde(rename = "QueueUrl")]
+    pub(crate) url: String,
+}
+
+/// The answer of `sqs:ReceiveMessage`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct Messages {
+    pub(crate) messages: Vec<Message>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct Message {
+    pub(crate) body: String,
+    pub(crate) receipt_handle: String,
+}
+
+/// The answer of `pricing:GetProducts`: each product is JSON in a text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct Products {
+    pub(crate) price_list: Vec<String>,
+}
+
+/// What an event of EventBridge says, as far as it matters. Fields that are not used may be anything.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Event {
+    // AWS's page on blocks writes the second; the wire has the first.
+    #[serde(rename = "detail-type", alias = "detail_type")]
+    pub(crate) detail_type: String,
+    pub(crate) time: Option<String>,
+    pub(crate) detail: BTreeMap<String, serde_json::Value>,
+}
+
+impl Event {
+    /// A text of its detail.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.detail.get(key)?.as_str()
+    }
+}

@@ -1,0 +1,341 @@
+//! `aws.yaml`: what nodes on EC2 are made with, and where. The policy keeps what is about money and limits.
+
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path as FilePath, PathBuf};
+
+use stoker_core::base::ids::{NodeClassName, Region};
+use stoker_core::base::text::quoted;
+use stoker_core::policy::{API_VERSION, Fault, Path};
+use stoker_service::files;
+use stoker_service::yaml::{self, Faults};
+
+pub use raw::{Efa, Family, LocalDisks, NodeNames, RawAws};
+use raw::{RawChoice, RawCluster, RawDisk, RawImage, RawNodeClass, RawRegion};
+
+use crate::wire::{Endpoints, Role};
+
+/// Least size of a root disk in GiB. Node templates promise 100, of which a file system and the reserve of the kubelet take some.
+const LEAST_DISK: u32 = 105;
+
+/// Most tags that EC2 takes, less Stoker's own.
+const MOST_TAGS: usize = 40;
+
+/// How tags begin that are not the operator's.
+const TAKEN_TAGS: [&str; 3] = ["stoker.dev/", "kubernetes.io/", "aws:"];
+
+/// The file as the rules accept it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    pub(crate) cluster: Cluster,
+    pub(crate) regions: BTreeMap<Region, RegionConfig>,
+    pub(crate) classes: BTreeMap<NodeClassName, NodeClass>,
+}
+
+/// The cluster that nodes join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    /// How it is reached; `None` where EKS is asked.
+    pub(crate) known: Option<Reached>,
+}
+
+/// How a node reaches its cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub(crate) endpoint: String,
+    pub(crate) certificate_authority: String,
+    pub(crate) service_cidr: String,
+    pub(crate) version: String,
+}
+
+/// A region that machines are made in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RegionConfig {
+    pub(crate) subnets: Choice,
+    pub(crate) security_groups: Choice,
+    pub(crate) queue: Option<String>,
+    pub(crate) role: Option<Role>,
+    pub(crate) endpoints: Endpoints,
+}
+
+/// Which ones of a kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Tags(BTreeMap<String, String>),
+    Ids(Vec<String>),
+}
+
+/// What machines are made with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeClass {
+    pub(crate) instance_profile: String,
+    pub(crate) family: Family,
+    pub(crate) image: Image,
+    pub(crate) disk_gib: u32,
+    pub(crate) throughput: Option<u32>,
+    pub(crate) iops: Option<u32>,
+    pub(crate) kms_key: Option<String>,
+    pub(crate) local_disks: LocalDisks,
+    pub(crate) efa: Efa,
+    pub(crate) placement_group: Option<String>,
+    pub(crate) node_names: NodeNames,
+    pub(crate) user_data: Option<String>,
+    pub(crate) tags: BTreeMap<String, String>,
+}
+
+/// Which image machines boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Image {
+    /// The newest that AWS makes.
+    Newest,
+    /// That release of it.
+    Release(String),
+    /// This one.
+    Id(String),
+    /// The one that a parameter of SSM holds.
+    Parameter(String),
+}
+
+/// The file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BadConfig {
+    /// It cannot be read.
+    #[error("{}: cannot be read: mount it where Stoker runs, or correct config in the policy", path.display())]
+    Read {
+        /// Where it should be.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// It does not hold.
+    #[error("{0}")]
+    Faults(Faults),
+}
+
+impl Config {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or every fault of it.
+    pub fn read(path: &FilePath) -> Result<Self, BadConfig> {
+        let text = files::read_text(path).map_err(|source| BadConfig::Read { path: path.to_owned(), source })?;
+        Self::parse(&files::shown(path), &text).map_err(BadConfig::Faults)
+    }
+
+    /// Reads a text. `file_name` is only shown.
+    ///
+    /// # Errors
+    /// Every fault, by line.
+    pub fn parse(file_name: &str, text: &str) -> Result<Self, Faults> {
+        yaml::load_checked(file_name, text, validated).map(|read| read.value)
+    }
+
+    /// The JSON Schema of the file, for editors.
+    pub fn schema() -> serde_json::Value {
+        yaml::schema_of::<RawAws>()
+    }
+}
+
+fn validated(raw: &RawAws) -> Result<Config, Vec<Fault>> {
+    let mut rules = Rules::default();
+    let root = Path::root();
+    if raw.api_version != API_VERSION {
+        rules.add(
+            &root.key("apiVersion"),
+            format!("{} is not a supported version: write {API_VERSION}", quoted(&raw.api_version)),
+        );
+    }
+    if raw.kind != "AwsSupplier" {
+        rules.add(&root.key("kind"), format!("{} is not a supported kind: write AwsSupplier", quoted(&raw.kind)));
+    }
+    let cluster = rules.cluster(&root.key("cluster"), &raw.cluster);
+    let regions = rules.regions(&root.key("regions"), &raw.regions, &raw.cluster.name);
+    let path = root.key("nodeClasses");
+    if raw.node_classes.is_empty() {
+        rules.add(&path, "is empty: write at least one, which pools name as nodeClass");
+    }
+    let mut classes = BTreeMap::new();
+    for (name, class) in &raw.node_classes {
+        let path = path.key(name);
+        let read = rules.class(&path, class);
+        match NodeClassName::new(name.as_str()) {
+            Ok(name) => drop(classes.insert(name, read)),
+            Err(error) => rules.add(&path, error.to_string()),
+        }
+    }
+    if rules.0.is_empty() { Ok(Config { cluster, regions, classes }) } else { Err(rules.0) }
+}
+
+/// Every fault found so far.
+#[derive(Default)]
+struct Rules(Vec<Fault>);
+
+impl Rules {
+    fn add(&mut self, path: &Path, message: impl Into<String>) {
+        self.0.push(Fault { path: path.clone(), message: message.into() });
+    }
+
+    fn filled(&mut self, path: &Path, text: &str, what: &str) {
+        if text.is_empty() || text.contains(char::is_whitespace) {
+            self.add(path, format!("{} is no {what}", quoted(text)));
+        }
+    }
+
+    fn cluster(&mut self, path: &Path, raw: &RawCluster) -> Cluster {
+        let RawCluster { name, endpoint, certificate_authority, service_cidr, version } = raw;
+        self.filled(&path.key("name"), name, "name of a cluster");
+        let parts = [
+            ("endpoint", endpoint),
+            ("certificateAuthority", certificate_authority),
+            ("serviceCidr", service_cidr),
+            ("version", version),
+        ];
+        let missing: Vec<&str> = parts.iter().filter(|(_, part)| part.is_none()).map(|(key, _)| *key).collect();
+        if !missing.is_empty() && missing.len() < parts.len() {
+            self.add(path, format!("lacks {}: write all four, or none of them for a cluster of EKS", missing.join(", ")));
+        }
+        if let Some(endpoint) = endpoint.as_deref().filter(|endpoint| !endpoint.starts_with("https://")) {
+            self.add(&path.key("endpoint"), format!("{} is no address: write https://host:port", quoted(endpoint)));
+        }
+        let known = || {
+            Some(Reached {
+                endpoint: endpoint.clone()?,
+                certificate_authority: certificate_authority.clone()?,
+                service_cidr: service_cidr.clone()?,
+                version: version.clone()?,
+            })
+        };
+        Cluster { name: name.clone(), known: known() }
+    }
+
+    fn regions(&mut self, path: &Path, raw: &[RawRegion], cluster: &str) -> BTreeMap<Region, RegionConfig> {
+        if raw.is_empty() {
+            self.add(path, "is empty: write at least one region");
+        }
+        let mut regions = BTreeMap::new();
+        for (at, region) in raw.iter().enumerate() {
+            let path = path.index(at);
+            let name = match Region::new(region.name.as_str()) {
+                Ok(name) => name,
+                Err(error) => {
+                    self.add(&path.key("name"), error.to_string());
+                    continue;
+                }
+            };
+            let role = region.assume_role.as_ref().map(|role| {
+                if !role.arn.starts_with("arn:") || !role.arn.contains(":role/") {
+                    self.add(&path.key("assumeRole").key("arn"), format!("{} is no ARN of a role", quoted(&role.arn)));
+                }
+                Role { arn: role.arn.clone(), external_id: role.external_id.clone(), session: format!("stoker-{cluster}") }
+            });
+            for (service, address) in &region.endpoints {
+                let is_here = ["http://127.0.0.1:", "http://[::1]:"].iter().any(|here| address.starts_with(here));
+                if !is_here && !address.starts_with("https://") {
+                    let path = path.key("endpoints").key(service.host());
+                    self.add(&path, format!("{} is no address: write https://host, as calls make machines", quoted(address)));
+                }
+            }
+            let read = RegionConfig {
+                subnets: self.choice(&path.key("subnets"), &region.subnets, "subnet-"),
+                security_groups: self.choice(&path.key("securityGroups"), &region.security_groups, "sg-"),
+                queue: region.interruption_queue.clone(),
+                role,
+                endpoints: region.endpoints.clone(),
+            };
+            if regions.insert(name, read).is_some() {
+                self.add(&path.key("name"), format!("{} is listed twice: remove one", quoted(&region.name)));
+            }
+        }
+        regions
+    }
+
+    fn choice(&mut self, path: &Path, raw: &RawChoice, prefix: &str) -> Choice {
+        match (raw.tags.is_empty(), raw.ids.is_empty()) {
+            (false, false) => self.add(path, "has tags and ids: write one of them"),
+            (true, true) => self.add(path, format!("names none: write tags: {{ key: value }}, or ids: [{prefix}…]")),
+            _ => {}
+        }
+        for (at, id) in raw.ids.iter().enumerate() {
+            if !id.starts_with(prefix) {
+                self.add(&path.key("ids").index(at), format!("{} is no id: it begins with {prefix}", quoted(id)));
+            }
+        }
+        if raw.ids.is_empty() { Choice::Tags(raw.tags.clone()) } else { Choice::Ids(raw.ids.clone()) }
+    }
+
+    fn class(&mut self, path: &Path, raw: &RawNodeClass) -> NodeClass {
+        self.filled(&path.key("instanceProfile"), &raw.instance_profile, "name of an instance profile");
+        let image = self.image(&path.key("image"), &raw.image);
+        let RawDisk { size_gib, throughput, iops, kms_key } = raw.disk.clone();
+        let disk_gib = size_gib.unwrap_or(LEAST_DISK);
+        if !(LEAST_DISK..=16_384).contains(&disk_gib) {
+            let message = format!("is {disk_gib}: write {LEAST_DISK} to 16384, as node templates promise 100 GiB to pods");
+            self.add(&path.key("disk").key("sizeGiB"), message);
+        }
+        for (key, value, range) in [("throughput", throughput, 125..=2000), ("iops", iops, 3000..=80_000)] {
+            if let Some(value) = value.filter(|value| !range.contains(value)) {
+                let message = format!("is {value}: gp3 takes {} to {}", range.start(), range.end());
+                self.add(&path.key("disk").key(key), message);
+            }
+        }
+        if raw.image.family == Family::Custom && raw.user_data.is_none() {
+            self.add(path, "has a custom image and no userData: write what its kubelet joins with");
+        }
+        if raw.tags.len() > MOST_TAGS {
+            self.add(&path.key("tags"), format!("are {}: EC2 takes {MOST_TAGS} beside Stoker's", raw.tags.len()));
+        }
+        for (key, value) in &raw.tags {
+            let path = path.key("tags").key(key);
+            if let Some(taken) = TAKEN_TAGS.iter().find(|taken| key.starts_with(*taken)) {
+                self.add(&path, format!("begins with {taken}, which is not yours to set: call it otherwise"));
+            }
+            if key.is_empty() || key.chars().count() > 128 || value.chars().count() > 256 {
+                self.add(&path, "is longer than EC2 takes: 128 characters for a key, 256 for a value");
+            }
+        }
+        NodeClass {
+            instance_profile: raw.instance_profile.clone(),
+            family: raw.image.family,
+            image,
+            disk_gib,
+            throughput,
+            iops,
+            kms_key,
+            local_disks: raw.local_disks,
+            efa: raw.efa,
+            placement_group: raw.placement_group.clone(),
+            node_names: raw.node_names,
+            user_data: raw.user_data.clone(),
+            tags: raw.tags.clone(),
+        }
+    }
+
+    fn image(&mut self, path: &Path, raw: &RawImage) -> Image {
+        let RawImage { family, version, id, ssm } = raw;
+        let given: BTreeSet<&str> = [("version", version), ("id", id), ("ssm", ssm)]
+            .iter()
+            .filter(|(_, given)| given.is_some())
+            .map(|(key, _)| *key)
+            .collect();
+        if given.len() > 1 {
+            let both = given.into_iter().collect::<Vec<_>>().join(" and ");
+            self.add(path, format!("has {both}: write one of them"));
+        }
+        if let Some(id) = id.as_deref().filter(|id| !id.starts_with("ami-")) {
+            self.add(&path.key("id"), format!("{} is no image: it begins with ami-", quoted(id)));
+        }
+        if *family == Family::Custom && id.is_none() && ssm.is_none() {
+            self.add(path, "is custom and names no image: write id or ssm");
+        }
+        match (id, ssm, version) {
+            (Some(id), ..) => Image::Id(id.clone()),
+            (None, Some(parameter), _) => Image::Parameter(parameter.clone()),
+            (None, None, Some(version)) => Image::Release(version.clone()),
+            (None, None, None) => Image::Newest,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `aws.yaml` as written.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::wire::Endpoints;
+
+/// What nodes on EC2 are made with, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(title = "Stoker's file for AWS")]
+pub struct RawAws {
+    /// Format version: `stoker.dev/v1alpha1`.
+    pub api_version: String,
+    /// Always `AwsSupplier`.
+    pub kind: String,
+    /// The cluster that nodes join.
+    pub cluster: RawCluster,
+    /// Regions that machines are made in, each once.
+    pub regions: Vec<RawRegion>,
+    /// What machines are made with, by the name that a pool gives as `nodeClass`.
+    pub node_classes: BTreeMap<String, RawNodeClass>,
+}
+
+/// The cluster that nodes join. Of a cluster of EKS the name is enough.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawCluster {
+    /// Its name in EKS.
+    pub name: String,
+    /// The API server's address, of a cluster that is not of EKS.
+    #[serde(default)]
+    #[schemars(example = "https://10.0.0.1:6443")]
+    pub endpoint: Option<String>,
+    /// Who signs its certificate, in PEM, as base64.
+    #[serde(default)]
+    pub certificate_authority: Option<String>,
+    /// Addresses of its services.
+    #[serde(default)]
+    #[schemars(example = "10.100.0.0/16")]
+    pub service_cidr: Option<String>,
+    /// Kubernetes version of its nodes, which names their image.
+    #[serde(default)]
+    #[schemars(example = "1.33")]
+    pub version: Option<String>,
+}
+
+/// A region that machines are made in.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawRegion {
+    /// Its name.
+    #[schemars(example = "us-east-1")]
+    pub name: String,
+    /// Subnets of machines: a zone without one sells nothing.
+    pub subnets: RawChoice,
+    /// Security groups of machines.
+    pub security_groups: RawChoice,
+    /// Queue of SQS with EC2's notices. Left out, the Spot requests are asked every ten seconds.
+    #[serde(default)]
+    pub interruption_queue: Option<String>,
+    /// Role to act in. Default: the one that Stoker's own credentials have.
+    #[serde(default)]
+    pub assume_role: Option<RawRole>,
+    /// Addresses of services that are not at their own: endpoints of the VPC.
+    #[serde(default)]
+    pub endpoints: Endpoints,
+}
+
+/// Which ones: by their tags, or by their ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawChoice {
+    /// All that bear each of these tags.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    /// Just these.
+    #[serde(default)]
+    pub ids: Vec<String>,
+}
+
+/// A role to act in.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawRole {
+    /// Its ARN.
+    #[schemars(example = "arn:aws:iam::222222222222:role/stoker")]
+    pub arn: String,
+    /// What its trust policy asks for.
+    #[serde(default)]
+    pub external_id: Option<String>,
+}
+
+/// What machines are made with.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawNodeClass {
+    /// Instance profile with the nodes' role. Stoker makes none.
+    pub instance_profile: String,
+    /// What they boot. Default: the newest image of AL2023 for the cluster's version.
+    #[serde(default)]
+    pub image: RawImage,
+    /// Root disk, of kind gp3 and encrypted.
+    #[serde(default)]
+    pub disk: RawDisk,
+    /// What becomes of disks that come with the instance type.
+    #[serde(default)]
+    pub local_disks: LocalDisks,
+    /// Elastic Fabric Adapter between machines.
+    #[serde(default)]
+    pub efa: Efa,
+    /// Placement group to launch in. It narrows what is in stock.
+    #[serde(default)]
+    pub placement_group: Option<String>,
+    /// What Nodes are called.
+    #[serde(default)]
+    pub node_names: NodeNames,
+    /// More user data: a MIME part before Stoker's for AL2023, TOML that Stoker's is laid over for Bottlerocket, all of it for a custom
+    /// image, with the markers of boot templates such as `@STOKER_LABELS@`.
+    #[serde(default)]
+    pub user_data: Option<String>,
+    /// Tags of machines, volumes and network interfaces, beside Stoker's own.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// What machines boot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawImage {
+    /// The operating system, which says what its user data looks like.
+    #[serde(default)]
+    pub family: Family,
+    /// Release of the image that AWS makes, such as `v20260714` for AL2023 and `1.46.0` for Bottlerocket. Default: the newest when
+    /// Stoker starts.
+    #[serde(default)]
+    pub version: Option<String>,
+    /// The image itself.
+    #[serde(default)]
+    #[schemars(example = "ami-0123456789abcdef0")]
+    pub id: Option<String>,
+    /// Parameter of SSM that holds the image's id.
+    #[serde(default)]
+    pub ssm: Option<String>,
+}
+
+/// A root disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawDisk {
+    /// Its size. Default and least: 105, of which node templates promise 100.
+    #[serde(default, rename = "sizeGiB")]
+    pub size_gib: Option<u32>,
+    /// MiB a second. Default: AWS's.
+    #[serde(default)]
+    pub throughput: Option<u32>,
+    /// Operations a second. Default: AWS's.
+    #[serde(default)]
+    pub iops: Option<u32>,
+    /// Key that encrypts it. Default: the account's for EBS.
+    #[serde(default)]
+    pub kms_key: Option<String>,
+}
+
+/// What becomes of disks that come with the instance type.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LocalDisks {
+    /// One RAID 0 of all of them holds pods and images.
+    #[default]
+    Raid0,
+    /// Nothing: pods and images are on the root disk.
+    Unused,
+}
+
+/// Elastic Fabric Adapter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Efa {
+    /// None.
+    #[default]
+    Off,
+    /// As many as the instance type has.
+    All,
+}
+
+/// What Nodes are called.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeNames {
+    /// By the machine's private DNS name.
+    #[default]
+    PrivateDns,
+    /// By the machine's id. The nodes' role needs an access entry of type `EC2` for it.
+    InstanceId,
+}
+
+/// The operating system of machines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// Amazon Linux 2023 as EKS optimizes it.
+    #[default]
+    Al2023,
+    /// Bottlerocket.
+    Bottlerocket,
+    /// An image of the operator's own.
+    Custom,
+}

@@ -1,0 +1,16 @@
+//! Nodes from Amazon EC2: one instance a launch, tagged and idempotent by its launch key.
+//!
+//! `aws.yaml` ([`config`]) says what machines are made with; the policy says which are bought.
+
+mod answers;
+pub mod config;
+mod launch;
+mod machine;
+mod refusal;
+mod region;
+mod supplier;
+mod user_data;
+mod wire;
+
+pub use supplier::{Access, Aws};
+pub use wire::{Answer, Endpoints, NoAnswer, Service, Transport, https};

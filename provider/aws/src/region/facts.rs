@@ -1,0 +1,344 @@
+//! What a region tells of its markets and its account. Each fact is asked at its own pace; one that cannot be had stays as it was, ages, and
+//! keeps no launch waiting.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::OptionFuture;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use stoker_core::base::ids::{Cloud, InstanceType, ZoneId, ZoneName};
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::facts::supply::{QuotaFact, ReservationFact};
+use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::market::price::{Quote, QuoteKind};
+use stoker_core::market::quota_names::KnownQuota;
+use stoker_core::policy::QuotaKey;
+use tokio::time::Instant;
+
+use super::RegionSupplier;
+use crate::answers::{Offerings, Reservation, Reservations, ServiceQuota, SpotPrice, SpotPrices};
+use crate::config::Config;
+use crate::wire::{Failure, Form, Service};
+
+const SPOT_PRICES_EVERY: Duration = Duration::from_mins(5);
+const OFFERINGS_EVERY: Duration = Duration::from_hours(12);
+const QUOTAS_EVERY: Duration = Duration::from_mins(15);
+const RESERVATIONS_EVERY: Duration = Duration::from_mins(1);
+
+/// How long a price or a quota that is asked again and says the same is shown as of before: each new moment is one more thing to write down.
+const STEADY_FOR: SignedDuration = SignedDuration::from_mins(30);
+
+/// Types that one call names.
+const TYPES_IN_A_CALL: usize = 100;
+
+/// Most pages of an answer: beyond that they go round in circles.
+const MOST_PAGES: usize = 100;
+
+/// A fact, when it was asked, and why it could not be had since.
+struct Fact<T> {
+    value: Option<T>,
+    asked_at: Option<Instant>,
+    failed: Option<String>,
+}
+
+impl<T> Default for Fact<T> {
+    fn default() -> Self {
+        Self { value: None, asked_at: None, failed: None }
+    }
+}
+
+impl<T> Fact<T> {
+    fn is_due(&self, every: Duration) -> bool {
+        self.asked_at.is_none_or(|at| at.elapsed() >= every)
+    }
+
+    fn take(&mut self, what: &str, answer: Result<T, Failure>) {
+        self.asked_at = Some(Instant::now());
+        match answer {
+            Ok(value) => (self.value, self.failed) = (Some(value), None),
+            Err(failure) => self.failed = Some(format!("{what} cannot be asked, and stay as they were: {failure}")),
+        }
+    }
+}
+
+/// What a region told.
+#[derive(Default)]
+pub(super) struct Facts {
+    spot: Fact<BTreeMap<(InstanceType, String), Quote>>,
+    offered: Fact<BTreeSet<(InstanceType, ZoneId)>>,
+    quotas: Fact<BTreeMap<&'static str, QuotaFact>>,
+    reservations: Fact<(Timestamp, Vec<Reservation>)>,
+}
+
+/// What of a region's facts goes into those of the supplier.
+pub(crate) struct Told {
+    pub(crate) zone_names: BTreeMap<ZoneId, ZoneName>,
+    pub(crate) quotes: Vec<(Market, Quote)>,
+    /// Types and zones that are sold; `None` while EC2 has not said.
+    pub(crate) offered: Option<BTreeSet<Place>>,
+    pub(crate) quotas: Vec<(QuotaKey, QuotaFact)>,
+    pub(crate) reservations: Vec<(String, ReservationFact)>,
+}
+
+impl Facts {
+    /// What could not be had, and why.
+    pub(super) fn faults(&self) -> Vec<String> {
+        let failed = [&self.spot.failed, &self.offered.failed, &self.quotas.failed, &self.reservations.failed];
+        failed.into_iter().flatten().cloned().collect()
+    }
+
+    /// Whether that reservation is a capacity block.
+    pub(super) fn is_block(&self, id: &str) -> bool {
+        let mut all = self.reservations.value.iter().flat_map(|(_, all)| all);
+        all.any(|one| one.capacity_reservation_id == id && one.reservation_type.as_deref() == Some("capacity-block"))
+    }
+
+    /// The reservation with room at that place that ends first.
+    pub(super) fn reservation_for(&self, place: &Place, now: Timestamp) -> Option<String> {
+        let (_, all) = self.reservations.value.as_ref()?;
+        let fits = |one: &&Reservation| {
+            one.instance_type == place.instance_type.as_str()
+                && one.availability_zone_id.as_deref() == Some(place.zone.as_str())
+                && one.state == "active"
+                && one.available_instance_count.is_none_or(|free| free > 0)
+                && one.start_date.as_deref().and_then(moment).is_none_or(|begins| begins <= now)
+        };
+        let ends = |one: &&Reservation| one.end_date.as_deref().and_then(moment).unwrap_or(Timestamp::MAX);
+        all.iter().filter(fits).min_by_key(ends).map(|one| one.capacity_reservation_id.clone())
+    }
+}
+
+impl RegionSupplier {
+    /// What the region tells of its markets. Facts that are due are asked first.
+    ///
+    /// # Errors
+    /// When the subnets cannot be had, without which nothing is known of its zones.
+    pub(crate) async fn told(&self, config: &Config) -> Result<Told, String> {
+        let looked = self.looked_up(config).await?;
+        self.refresh().await;
+        let known = self.known();
+        let facts = &known.facts;
+        let mut told = Told {
+            zone_names: BTreeMap::new(),
+            quotes: Vec::new(),
+            offered: None,
+            quotas: Vec::new(),
+            reservations: Vec::new(),
+        };
+        let Ok(cloud) = Cloud::new("aws") else { return Ok(told) };
+        let place = |zone: &ZoneId, instance_type: &InstanceType| Place {
+            cloud: cloud.clone(),
+            region: self.name.clone(),
+            zone: zone.clone(),
+            instance_type: instance_type.clone(),
+        };
+        for (zone, subnets) in &looked.subnets {
+            let name = subnets.first().and_then(|subnet| ZoneName::new(subnet.availability_zone.as_str()).ok());
+            told.zone_names.extend(name.map(|name| (zone.clone(), name)));
+        }
+        for ((instance_type, zone), quote) in facts.spot.value.iter().flatten() {
+            if let Some(zone) = looked.zone_id(zone) {
+                let market = Market { place: place(&zone, instance_type), capacity_type: CapacityType::Spot };
+                told.quotes.push((market, quote.clone()));
+            }
+        }
+        told.offered = facts.offered.value.as_ref().map(|offered| {
+            // A zone without a subnet of ours sells us nothing.
+            let ours = offered.iter().filter(|(_, zone)| looked.subnets.contains_key(zone));
+            ours.map(|(instance_type, zone)| place(zone, instance_type)).collect()
+        });
+        for (name, fact) in facts.quotas.value.iter().flatten() {
+            let key = QuotaKey { name: (*name).to_owned(), cloud: cloud.clone(), region: Some(self.name.clone()) };
+            told.quotas.push((key, fact.clone()));
+        }
+        if let Some((as_of, all)) = &facts.reservations.value {
+            for one in all {
+                let zone = one.availability_zone_id.as_deref().and_then(|zone| ZoneId::new(zone).ok());
+                let zone = zone.or_else(|| looked.zone_id(&one.availability_zone));
+                let (Some(zone), Ok(instance_type), Some(total)) =
+                    (zone, InstanceType::new(one.instance_type.as_str()), one.total_instance_count)
+                else {
+                    continue;
+                };
+                let fact = ReservationFact {
+                    place: place(&zone, &instance_type),
+                    total,
+                    free: one.available_instance_count,
+                    ends: one.end_date.as_deref().and_then(moment),
+                    as_of: *as_of,
+                };
+                told.reservations.push((one.capacity_reservation_id.clone(), fact));
+            }
+        }
+        Ok(told)
+    }
+
+    /// Asks for every fact that is due, all at once.
+    async fn refresh(&self) {
+        let (spot, offered, quotas, reservations) = {
+            let known = self.known();
+            let facts = &known.facts;
+            (
+                facts.spot.is_due(SPOT_PRICES_EVERY),
+                facts.offered.is_due(OFFERINGS_EVERY),
+                facts.quotas.is_due(QUOTAS_EVERY),
+                facts.reservations.is_due(RESERVATIONS_EVERY),
+            )
+        };
+        let (spot, offered, quotas, reservations) = tokio::join!(
+            OptionFuture::from(spot.then(|| self.spot_prices())),
+            OptionFuture::from(offered.then(|| self.offerings())),
+            OptionFuture::from(quotas.then(|| self.quotas())),
+            OptionFuture::from(reservations.then(|| self.reservations())),
+        );
+        let mut known = self.known();
+        let facts = &mut known.facts;
+        if let Some(mut answer) = spot {
+            steady(&mut answer, facts.spot.value.as_ref(), |new, old| {
+                (new.price == old.price).then_some((new.as_of?, old.as_of?))
+            });
+            facts.spot.take("spot prices", answer);
+        }
+        if let Some(answer) = offered {
+            facts.offered.take("offered types", answer);
+        }
+        if let Some(mut answer) = quotas {
+            steady(&mut answer, facts.quotas.value.as_ref(), |new, old| {
+                (new.limit == old.limit).then_some((new.as_of, old.as_of))
+            });
+            facts.quotas.take("quotas", answer);
+        }
+        if let Some(answer) = reservations {
+            facts.reservations.take("reservations", answer);
+        }
+    }
+
+    /// Spot prices in effect, by type and zone name.
+    async fn spot_prices(&self) -> Result<BTreeMap<(InstanceType, String), Quote>, Failure> {
+        let now = self.api.now();
+        let moment = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut newest: BTreeMap<(InstanceType, String), (Timestamp, UsdPerHour)> = BTreeMap::new();
+        for types in self.types.chunks(TYPES_IN_A_CALL) {
+            let all = Form::ec2("DescribeSpotPriceHistory")
+                .with("StartTime", &moment)
+                .with("EndTime", &moment)
+                .with("MaxResults", "1000")
+                .with_list("InstanceType", types.iter().map(InstanceType::as_str))
+                .with_list("ProductDescription", ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"]);
+            let mut page = Some(all.clone());
+            for _ in 0..MOST_PAGES {
+                let Some(asked) = page.take() else { break };
+                let SpotPrices { spot_price_history_set, next_token } = self.api.ask(Service::Ec2, &asked).await?;
+                for price in spot_price_history_set {
+                    let Some((key, at, price)) = spot_price(&price) else { continue };
+                    // Several records of a pair come in any order: the newest holds.
+                    let known = newest.entry(key).or_insert((at, price));
+                    if at >= known.0 {
+                        *known = (at, price);
+                    }
+                }
+                page = next_token.map(|token| all.clone().with("NextToken", token));
+            }
+        }
+        let source: Arc<str> = Arc::from(format!("ec2@{}", now.strftime("%Y-%m-%dT%H:%MZ")));
+        // In effect now, however long ago it was last changed.
+        let quote = |price| Quote { price, kind: QuoteKind::Live, as_of: Some(now), source: Arc::clone(&source) };
+        Ok(newest.into_iter().map(|(key, (_, price))| (key, quote(price))).collect())
+    }
+
+    /// Which types are sold in which zones.
+    async fn offerings(&self) -> Result<BTreeSet<(InstanceType, ZoneId)>, Failure> {
+        let mut offered = BTreeSet::new();
+        for types in self.types.chunks(TYPES_IN_A_CALL) {
+            let all = Form::ec2("DescribeInstanceTypeOfferings")
+                .with("LocationType", "availability-zone-id")
+                .filter("instance-type", types.iter().map(InstanceType::as_str));
+            let mut page = Some(all.clone());
+            for _ in 0..MOST_PAGES {
+                let Some(asked) = page.take() else { break };
+                let Offerings { instance_type_offering_set, next_token } = self.api.ask(Service::Ec2, &asked).await?;
+                for one in instance_type_offering_set {
+                    let (Ok(instance_type), Ok(zone)) = (InstanceType::new(one.instance_type), ZoneId::new(one.location))
+                    else {
+                        continue;
+                    };
+                    offered.insert((instance_type, zone));
+                }
+                page = next_token.map(|token| all.clone().with("NextToken", token));
+            }
+        }
+        Ok(offered)
+    }
+
+    /// The account's quotas of GPU machines, in vCPUs.
+    async fn quotas(&self) -> Result<BTreeMap<&'static str, QuotaFact>, Failure> {
+        let mut quotas = BTreeMap::new();
+        for quota in KnownQuota::all().filter(|quota| quota.cloud == "aws") {
+            let name = quota.name;
+            let asked = json!({ "ServiceCode": "ec2", "QuotaCode": name });
+            let as_of = self.api.now();
+            let told = self.api.ask_json::<ServiceQuota>(Service::ServiceQuotas, "GetServiceQuota", &asked).await;
+            let told = match told {
+                // Never changed in this account: AWS's default holds.
+                Err(failure) if failure.code() == Some("NoSuchResourceException") => {
+                    self.api.ask_json(Service::ServiceQuotas, "GetAWSDefaultServiceQuota", &asked).await
+                }
+                other => other,
+            }?;
+            if let Some(limit) = told.quota.value.and_then(whole) {
+                quotas.insert(name, QuotaFact { limit, used: None, as_of });
+            }
+        }
+        Ok(quotas)
+    }
+
+    /// Reservations and capacity blocks that are active, or will be.
+    async fn reservations(&self) -> Result<(Timestamp, Vec<Reservation>), Failure> {
+        let as_of = self.api.now();
+        let all = Form::ec2("DescribeCapacityReservations").filter("state", ["active", "scheduled"]);
+        let (mut found, mut page) = (Vec::new(), Some(all.clone()));
+        for _ in 0..MOST_PAGES {
+            let Some(asked) = page.take() else { break };
+            let Reservations { capacity_reservation_set, next_token } = self.api.ask(Service::Ec2, &asked).await?;
+            found.extend(capacity_reservation_set);
+            page = next_token.map(|token| all.clone().with("NextToken", token));
+        }
+        Ok((as_of, found))
+    }
+}
+
+/// Puts back what says the same as before and was said not long ago: `same` tells when both were true.
+fn steady<K: Ord, V: Clone>(
+    answer: &mut Result<BTreeMap<K, V>, Failure>,
+    before: Option<&BTreeMap<K, V>>,
+    same: impl Fn(&V, &V) -> Option<(Timestamp, Timestamp)>,
+) {
+    let (Ok(answer), Some(before)) = (answer, before) else { return };
+    for (key, new) in answer {
+        if let Some(old) = before.get(key)
+            && same(new, old).is_some_and(|(now, then)| now.duration_since(then) < STEADY_FOR)
+        {
+            *new = old.clone();
+        }
+    }
+}
+
+/// A moment as AWS writes it.
+pub(super) fn moment(text: &str) -> Option<Timestamp> {
+    text.parse().ok()
+}
+
+fn spot_price(told: &SpotPrice) -> Option<((InstanceType, String), Timestamp, UsdPerHour)> {
+    let instance_type = InstanceType::new(told.instance_type.as_str()).ok()?;
+    let price = UsdPerHour::parse_usd(&told.spot_price).ok()?;
+    Some(((instance_type, told.availability_zone.clone()), moment(&told.timestamp)?, price))
+}
+
+/// A number of vCPUs, which AWS tells as a fraction.
+fn whole(value: f64) -> Option<u32> {
+    let is_whole = value.is_finite() && (0.0..=f64::from(u32::MAX)).contains(&value);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just above; a part of a vCPU is none")]
+    is_whole.then(|| value.floor() as u32)
+}

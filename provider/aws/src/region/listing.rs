@@ -1,0 +1,231 @@
+//! The listing of a region, and the end of machines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use stoker_core::base::ids::{ProviderId, ZoneId};
+use stoker_core::catalogue::template::CLUSTER_LABEL;
+use stoker_core::facts::supply::{EndedWhy, Instance, InstanceState};
+use tokio::time::Instant;
+
+use super::RegionSupplier;
+use crate::answers::{Done, Machine, Machines};
+use crate::machine;
+use crate::wire::{Failure, Form, Service};
+
+/// Machines of a page: the most that EC2 gives.
+const PAGE: usize = 1000;
+
+/// Most machines of a listing: beyond that something is wrong with the pages.
+const MOST: usize = 50_000;
+
+/// How old a listing may be that is answered from memory: while machines come and go, and else.
+const BUSY: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_secs(20);
+
+/// How long a listing may lack a machine that EC2 made.
+const SHOWN_WITHIN: Duration = Duration::from_mins(5);
+
+/// Machines ended by a call.
+const END_AT_ONCE: usize = 100;
+
+/// The machines of a region.
+#[derive(Debug, Clone)]
+pub(crate) struct Listing {
+    pub(crate) as_of: Timestamp,
+    asked_at: Instant,
+    pub(crate) instances: BTreeMap<ProviderId, Arc<Instance>>,
+    pub(crate) ended: BTreeMap<ProviderId, EndedWhy>,
+    /// Machines that bear the cluster's tag and cannot be read.
+    pub(crate) unreadable: Vec<String>,
+    /// Machines that are stopped, which ours never are on purpose.
+    stopped: Vec<String>,
+}
+
+impl Listing {
+    fn is_busy(&self) -> bool {
+        let moves = |made: &Arc<Instance>| matches!(made.state, InstanceState::Pending | InstanceState::Stopping);
+        self.instances.values().any(moves)
+    }
+}
+
+impl RegionSupplier {
+    /// Its machines, of a few seconds ago at most.
+    ///
+    /// # Errors
+    /// Why they cannot be listed; what was listed before stays.
+    pub(crate) async fn list(&self, now: Timestamp) -> Result<Listing, String> {
+        let remembered = {
+            let known = self.known();
+            known.listing.clone().filter(|listing| {
+                let is_busy = listing.is_busy() || !known.made.is_empty();
+                let is_stale = known.stale_since.is_some_and(|since| since >= listing.asked_at);
+                let age = listing.asked_at.elapsed();
+                age < if is_busy || is_stale { BUSY } else { QUIET }
+            })
+        };
+        let listing = match remembered {
+            Some(listing) => listing,
+            None => {
+                let listing = self.ask_for_all(now).await.map_err(|failure| failure.to_string())?;
+                self.known().listing = Some(listing.clone());
+                self.end_stopped(&listing.stopped).await;
+                listing
+            }
+        };
+        Ok(self.with_what_is_known(listing))
+    }
+
+    /// What was listed last, with what is known beside it; `None` while nothing was.
+    pub(crate) fn last_listing(&self) -> Option<Listing> {
+        let listing = self.known().listing.clone()?;
+        Some(self.with_what_is_known(listing))
+    }
+
+    /// Adds machines that the listing does not have yet, and moments at which machines will be taken back.
+    fn with_what_is_known(&self, mut listing: Listing) -> Listing {
+        let mut known = self.known();
+        known.made.retain(|id, (_, at)| {
+            at.elapsed() < SHOWN_WITHIN && !listing.instances.contains_key(id) && !listing.ended.contains_key(id)
+        });
+        for (id, (made, _)) in &known.made {
+            listing.instances.insert(id.clone(), Arc::clone(made));
+        }
+        for (id, made) in &mut listing.instances {
+            let at = machine::instance_id(id).and_then(|id| known.reclaims.get(id));
+            if let Some(at) = at.filter(|_| matches!(made.state, InstanceState::Pending | InstanceState::Running)) {
+                *made = Arc::new(Instance { state: InstanceState::Reclaiming { at: *at }, ..Instance::clone(made) });
+            }
+        }
+        listing
+    }
+
+    /// Asks for every page: one that fails fails them all, so that no machine seems to be missing.
+    async fn ask_for_all(&self, now: Timestamp) -> Result<Listing, Failure> {
+        let asked_at = Instant::now();
+        let states = ["pending", "running", "shutting-down", "stopping", "stopped", "terminated"];
+        let all = Form::ec2("DescribeInstances")
+            .filter(&format!("tag:{CLUSTER_LABEL}"), [self.cluster.as_str()])
+            .filter("instance-state-name", states)
+            .with("MaxResults", PAGE.to_string());
+        let zones = self.known().looked_up.clone();
+        let zone_id = |name: &str| -> Option<ZoneId> { zones.as_ref()?.zone_id(name) };
+        let mut listing = Listing {
+            as_of: now,
+            asked_at,
+            instances: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            unreadable: Vec::new(),
+            stopped: Vec::new(),
+        };
+        let (mut page, mut seen) = (all.clone(), BTreeSet::new());
+        loop {
+            let Machines { reservation_set, next_token } = self.api.ask(Service::Ec2, &page).await?;
+            for machine in reservation_set.into_iter().flat_map(|run| run.instances_set) {
+                self.list_one(&mut listing, &machine, zone_id);
+            }
+            let Some(next) = next_token else { break };
+            if listing.instances.len() + listing.ended.len() > MOST || !seen.insert(next.clone()) {
+                let why = format!("the listing has more than {MOST} machines, or goes round in circles");
+                return Err(Failure::NoAnswer { action: "DescribeInstances", why });
+            }
+            page = all.clone().with("NextToken", next);
+        }
+        if listing.instances.is_empty() {
+            // Other credentials see nothing of ours, and all would seem lost.
+            self.account().await?;
+        }
+        Ok(listing)
+    }
+
+    fn list_one(&self, listing: &mut Listing, machine: &Machine, zone_id: impl Fn(&str) -> Option<ZoneId>) {
+        let id = &machine.instance_id;
+        if machine::is_gone(machine) {
+            if let (Ok(provider_id), Some(why)) = (machine::provider_id(machine), machine::why_ended(machine)) {
+                listing.ended.insert(provider_id, why);
+            }
+            return;
+        }
+        if machine.instance_state.name == "stopped" {
+            listing.stopped.push(id.clone());
+        }
+        match machine::instance(machine, &self.name, zone_id) {
+            Ok(instance) => drop(listing.instances.insert(instance.provider_id.clone(), Arc::new(instance))),
+            Err(why) => listing.unreadable.push(why),
+        }
+    }
+
+    /// A machine that is stopped costs its disks for ever, and its Node does not come back by itself.
+    async fn end_stopped(&self, ids: &[String]) {
+        if let Err(failure) = self.end_some(ids).await
+            && !ids.is_empty()
+        {
+            tracing::warn!(region = %self.name, %failure, "ending machines that somebody stopped failed; retrying");
+        }
+    }
+
+    /// Ends machines, and no other's: those that bear this cluster's tag.
+    pub(crate) async fn terminate(&self, ids: &[ProviderId]) -> Vec<(ProviderId, Result<(), String>)> {
+        let (mut ours, mut ended) = (Vec::new(), Vec::new());
+        for id in ids {
+            match (self.is_listed(id), machine::instance_id(id)) {
+                (Ok(true), Some(instance)) => ours.push((id.clone(), instance.to_owned())),
+                (Ok(_), _) => ended.push((id.clone(), Ok(()))),
+                (Err(why), _) => ended.push((id.clone(), Err(why))),
+            }
+        }
+        for some in ours.chunks(END_AT_ONCE) {
+            let names: Vec<String> = some.iter().map(|(_, instance)| instance.clone()).collect();
+            if self.end_some(&names).await.is_ok() {
+                ended.extend(some.iter().map(|(id, _)| (id.clone(), Ok(()))));
+                continue;
+            }
+            // One that is unknown fails the call for all, and one that is protected those of its zone.
+            for (id, instance) in some {
+                let one = self.end_some(std::slice::from_ref(instance)).await;
+                ended.push((id.clone(), self.end_of(id, one)));
+            }
+        }
+        self.known().stale_since = Some(Instant::now());
+        ended
+    }
+
+    /// What the answer to the end of one machine means.
+    fn end_of(&self, id: &ProviderId, answer: Result<(), Failure>) -> Result<(), String> {
+        let Err(failure) = answer else { return Ok(()) };
+        let is_young = self.known().made.contains_key(id);
+        match failure.code() {
+            // EC2 may not know yet what it has just made.
+            Some("InvalidInstanceID.NotFound") if !is_young => Ok(()),
+            Some("InvalidInstanceID.Malformed") => {
+                tracing::warn!(machine = %id, %failure, "EC2 knows no such machine: taken to be gone");
+                Ok(())
+            }
+            Some("OperationNotPermitted") => {
+                Err(format!("{failure}: somebody protected the machine against its end; take that off, or end it by hand"))
+            }
+            _ => Err(failure.to_string()),
+        }
+    }
+
+    /// Whether the machine is one of this cluster's that has not ended.
+    fn is_listed(&self, id: &ProviderId) -> Result<bool, String> {
+        let known = self.known();
+        if known.made.contains_key(id) {
+            return Ok(true);
+        }
+        let listing = known.listing.as_ref().ok_or("the machines of its region are not listed yet")?;
+        Ok(listing.instances.contains_key(id))
+    }
+
+    async fn end_some(&self, ids: &[String]) -> Result<(), Failure> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let form = Form::ec2("TerminateInstances").with_list("InstanceId", ids);
+        // To end what has ended changes nothing, so it is tried as often as a question.
+        self.api.ask::<Done>(Service::Ec2, &form).await.map(drop)
+    }
+}

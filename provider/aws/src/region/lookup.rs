@@ -1,0 +1,265 @@
+//! What a launch needs and a file only describes: the account, subnets, groups, the cluster and images, by their ids.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use stoker_core::base::ids::{NodeClassName, ZoneId};
+use stoker_core::market::offer::Arch;
+use tokio::time::Instant;
+
+use super::RegionSupplier;
+use crate::answers::{Caller, EksCluster, Images, Parameter, SecurityGroups, Subnet, Subnets};
+use crate::config::{Choice, Config, Family, Image, NodeClass, Reached};
+use crate::wire::{Failure, Form, Service};
+
+/// How long subnets and groups count, whose free addresses change.
+const COUNTS_FOR: Duration = Duration::from_mins(1);
+
+/// How long what the cluster is counts.
+const CLUSTER_COUNTS_FOR: Duration = Duration::from_mins(5);
+
+/// What was looked up.
+#[derive(Debug, Clone)]
+pub(crate) struct LookedUp {
+    at: Instant,
+    pub(crate) account: String,
+    /// Those of a zone, the one with most free addresses first.
+    pub(crate) subnets: BTreeMap<ZoneId, Vec<Subnet>>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) cluster: Reached,
+    /// The cluster's name in EKS.
+    pub(crate) eks: String,
+    cluster_at: Instant,
+    /// Images by class and architecture, or why there is none. Once found it stays while the class says the same.
+    images: BTreeMap<(NodeClassName, Arch), Result<String, String>>,
+    classes: BTreeMap<NodeClassName, NodeClass>,
+    /// What is wrong with what was found.
+    pub(crate) faults: Vec<String>,
+}
+
+impl LookedUp {
+    /// The image of a class for that architecture.
+    ///
+    /// # Errors
+    /// Why there is none; in words.
+    pub(crate) fn image(&self, class: &NodeClassName, arch: Arch) -> Result<&str, String> {
+        match self.images.get(&(class.clone(), arch)) {
+            Some(Ok(image)) => Ok(image),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err(format!("node class {class} is new: its image is not looked up yet")),
+        }
+    }
+
+    /// The id of the zone of that name.
+    pub(crate) fn zone_id(&self, name: &str) -> Option<ZoneId> {
+        let is_named = |subnets: &Vec<Subnet>| subnets.iter().any(|subnet| subnet.availability_zone == name);
+        self.subnets.iter().find(|(_, subnets)| is_named(subnets)).map(|(zone, _)| zone.clone())
+    }
+}
+
+impl RegionSupplier {
+    /// What was looked up, of a minute ago at most. Where that fails, what was known before.
+    pub(super) async fn looked_up(&self, config: &Config) -> Result<Arc<LookedUp>, String> {
+        let before = self.known().looked_up.clone();
+        let is_fresh = |looked: &Arc<LookedUp>| looked.at.elapsed() < COUNTS_FOR && looked.classes == config.classes;
+        if let Some(looked) = before.clone().filter(is_fresh) {
+            return Ok(looked);
+        }
+        let looked = self.look_up(config, before.as_deref()).await;
+        let mut known = self.known();
+        known.look_failed = looked.as_ref().err().map(ToString::to_string);
+        match looked {
+            Ok(looked) => {
+                let looked = Arc::new(looked);
+                known.looked_up = Some(Arc::clone(&looked));
+                Ok(looked)
+            }
+            // Throttled, or a bad minute: launches by what was known are right as long as that is.
+            Err(failure) => before.filter(|looked| looked.classes == config.classes).ok_or_else(|| failure.to_string()),
+        }
+    }
+
+    /// What was looked up is looked up anew by the next launch.
+    pub(super) fn forget_looked_up(&self) {
+        self.known().looked_up = None;
+    }
+
+    /// The account that the credentials are of.
+    ///
+    /// # Errors
+    /// When they are of another than the first were: nothing of ours is there, and all would seem lost.
+    pub(super) async fn account(&self) -> Result<String, Failure> {
+        let caller: Caller = self.api.ask(Service::Sts, &Form::new("GetCallerIdentity", "2011-06-15")).await?;
+        let account = caller.result.account;
+        let mut known = self.known();
+        match &known.account {
+            Some(before) if *before != account => Err(Failure::NoCredentials(format!(
+                "they are of account {account} ({}), and were of {before}: restart Stoker if that is meant",
+                caller.result.arn
+            ))),
+            Some(_) => Ok(account),
+            None => {
+                tracing::info!(region = %self.name, account, identity = caller.result.arn, "calls to AWS are signed as this identity");
+                known.account = Some(account.clone());
+                Ok(account)
+            }
+        }
+    }
+
+    async fn look_up(&self, config: &Config, before: Option<&LookedUp>) -> Result<LookedUp, Failure> {
+        let account = self.account().await?;
+        let (subnets, groups) = futures::try_join!(self.subnets(), self.groups())?;
+        let mut faults = Vec::new();
+        let vpcs: BTreeSet<&str> =
+            subnets.iter().map(|one| one.vpc_id.as_str()).chain(groups.iter().map(|(_, vpc)| vpc.as_str())).collect();
+        if subnets.is_empty() {
+            faults.push("no subnet is found: correct subnets in aws.yaml, or tag one".to_owned());
+        }
+        if groups.is_empty() {
+            faults.push("no security group is found: correct securityGroups in aws.yaml, or tag one".to_owned());
+        }
+        if vpcs.len() > 1 {
+            let vpcs = vpcs.into_iter().collect::<Vec<_>>().join(", ");
+            faults.push(format!("subnets and security groups are of several VPCs ({vpcs}): choose those of one"));
+        }
+        let kept = before.filter(|before| before.cluster_at.elapsed() < CLUSTER_COUNTS_FOR);
+        let (cluster, cluster_at) = match kept {
+            Some(before) => (before.cluster.clone(), before.cluster_at),
+            None => (self.cluster(config).await?, Instant::now()),
+        };
+        let mut by_zone: BTreeMap<ZoneId, Vec<Subnet>> = BTreeMap::new();
+        for subnet in subnets {
+            match ZoneId::new(subnet.availability_zone_id.as_str()) {
+                Ok(zone) => by_zone.entry(zone).or_default().push(subnet),
+                Err(_) => faults.push(format!("subnet {} tells no zone", subnet.subnet_id)),
+            }
+        }
+        for subnets in by_zone.values_mut() {
+            subnets.sort_by_key(|subnet| std::cmp::Reverse(subnet.available_ip_address_count));
+        }
+        let images = self.images(config, &cluster, before).await;
+        for ((class, _), why) in images.iter().filter_map(|(of, image)| Some((of, image.as_ref().err()?))) {
+            // A region may have no machines of an architecture, and then no image either.
+            if images.range((class.clone(), Arch::Amd64)..=(class.clone(), Arch::Arm64)).all(|(_, image)| image.is_err()) {
+                faults.push(format!("node class {class}: {why}"));
+            }
+        }
+        faults.dedup();
+        let (at, classes) = (Instant::now(), config.classes.clone());
+        let groups = groups.into_iter().map(|(id, _)| id).collect();
+        let eks = config.cluster.name.clone();
+        Ok(LookedUp { at, eks, account, subnets: by_zone, groups, cluster, cluster_at, images, classes, faults })
+    }
+
+    async fn subnets(&self) -> Result<Vec<Subnet>, Failure> {
+        let found: Subnets = self.api.ask(Service::Ec2, &chosen("DescribeSubnets", "SubnetId", &self.config.subnets)).await?;
+        Ok(found.subnet_set.into_iter().collect())
+    }
+
+    async fn groups(&self) -> Result<Vec<(String, String)>, Failure> {
+        let form = chosen("DescribeSecurityGroups", "GroupId", &self.config.security_groups);
+        let found: SecurityGroups = self.api.ask(Service::Ec2, &form).await?;
+        // In one order, whatever order EC2 gives: a retry must be the same request.
+        let groups: BTreeSet<_> = found.security_group_info.into_iter().map(|group| (group.group_id, group.vpc_id)).collect();
+        Ok(groups.into_iter().collect())
+    }
+
+    async fn cluster(&self, config: &Config) -> Result<Reached, Failure> {
+        if let Some(known) = &config.cluster.known {
+            return Ok(known.clone());
+        }
+        let path = format!("/clusters/{}", config.cluster.name);
+        let EksCluster { cluster } = self.api.get(Service::Eks, "DescribeCluster", &path).await?;
+        let network = cluster.kubernetes_network_config;
+        Ok(Reached {
+            endpoint: cluster.endpoint,
+            certificate_authority: cluster.certificate_authority.data,
+            service_cidr: network.service_ipv4_cidr.or(network.service_ipv6_cidr).unwrap_or_default(),
+            version: cluster.version,
+        })
+    }
+
+    async fn images(
+        &self,
+        config: &Config,
+        cluster: &Reached,
+        before: Option<&LookedUp>,
+    ) -> BTreeMap<(NodeClassName, Arch), Result<String, String>> {
+        let mut images = BTreeMap::new();
+        for (name, class) in &config.classes {
+            for arch in [Arch::Amd64, Arch::Arm64] {
+                let of = (name.clone(), arch);
+                // Pinned: a newer one would make a retry another request, and nodes of a group unlike each other.
+                let same = before
+                    .filter(|before| before.classes.get(name) == Some(class) && before.cluster.version == cluster.version);
+                let kept = same.and_then(|before| before.images.get(&of)).filter(|image| image.is_ok()).cloned();
+                let image = match kept {
+                    Some(image) => image,
+                    None => self.image(class, arch, &cluster.version).await.map_err(|failure| failure.to_string()),
+                };
+                images.insert(of, image);
+            }
+        }
+        images
+    }
+
+    async fn image(&self, class: &NodeClass, arch: Arch, version: &str) -> Result<String, Failure> {
+        let id = match &class.image {
+            Image::Id(id) => id.clone(),
+            Image::Parameter(parameter) => self.parameter(parameter).await?,
+            Image::Newest | Image::Release(_) => self.parameter(&image_parameter(class, arch, version)).await?,
+        };
+        let found: Images = self.api.ask(Service::Ec2, &Form::ec2("DescribeImages").with_list("ImageId", [&id])).await?;
+        let found = found.images_set.into_iter().find(|image| image.image_id == id);
+        let wanted = aws_arch(arch);
+        match found {
+            Some(image) if image.architecture == wanted => Ok(id),
+            Some(image) => Err(not_found(format!("image {id} is for {}, not for {wanted}", image.architecture))),
+            None => Err(not_found(format!("image {id} does not exist here, or may not be used by this account"))),
+        }
+    }
+
+    async fn parameter(&self, name: &str) -> Result<String, Failure> {
+        let found: Parameter = self.api.ask_json(Service::Ssm, "GetParameter", &json!({ "Name": name })).await?;
+        Ok(found.parameter.value)
+    }
+}
+
+fn not_found(why: String) -> Failure {
+    Failure::NoAnswer { action: "DescribeImages", why }
+}
+
+/// The architecture as AWS spells it.
+const fn aws_arch(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Amd64 => "x86_64",
+        Arch::Arm64 => "arm64",
+    }
+}
+
+/// The parameter of SSM with the image that AWS makes for Kubernetes of that version.
+fn image_parameter(class: &NodeClass, arch: Arch, version: &str) -> String {
+    let arch = aws_arch(arch);
+    match (class.family, &class.image) {
+        (Family::Bottlerocket, Image::Release(release)) => {
+            format!("/aws/service/bottlerocket/aws-k8s-{version}-nvidia/{arch}/{release}/image_id")
+        }
+        (Family::Bottlerocket, _) => format!("/aws/service/bottlerocket/aws-k8s-{version}-nvidia/{arch}/latest/image_id"),
+        (_, Image::Release(release)) => {
+            let image = format!("amazon-eks-node-al2023-{arch}-nvidia-{version}-{release}");
+            format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{arch}/nvidia/{image}/image_id")
+        }
+        (_, _) => format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{arch}/nvidia/recommended/image_id"),
+    }
+}
+
+/// The call that finds what a file chooses.
+fn chosen(action: &'static str, ids: &str, choice: &Choice) -> Form {
+    let form = Form::ec2(action);
+    match choice {
+        Choice::Ids(chosen) => form.with_list(ids, chosen),
+        Choice::Tags(tags) => tags.iter().fold(form, |form, (key, value)| form.filter(&format!("tag:{key}"), [value])),
+    }
+}

@@ -1,0 +1,123 @@
+//! One account in one region: asked, listed and failing by itself.
+
+mod facts;
+mod launching;
+mod listing;
+mod lookup;
+mod notices;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use stoker_core::base::ids::{ClusterName, InstanceType, LaunchKey, ProviderId, Region};
+use stoker_core::facts::supply::Instance;
+use stoker_service::suppliers::Turns;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::config::RegionConfig;
+use crate::wire::Api;
+use facts::Facts;
+use listing::Listing;
+use lookup::LookedUp;
+
+/// Launches at once.
+const LAUNCHES_AT_ONCE: usize = 4;
+
+/// One account in one region.
+pub(crate) struct RegionSupplier {
+    pub(crate) name: Region,
+    pub(crate) config: RegionConfig,
+    cluster: ClusterName,
+    api: Api,
+    /// GPU types that the price tables know here: what prices are asked for.
+    types: Vec<InstanceType>,
+    started_at: Timestamp,
+    launches: Semaphore,
+    turns: Turns,
+    known: Mutex<Known>,
+    /// Wakes whoever lists machines.
+    changed: Arc<Notify>,
+    /// Follows notices, and ends with the region.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// What is known of it.
+#[derive(Default)]
+struct Known {
+    /// The account of the first credentials.
+    account: Option<String>,
+    looked_up: Option<Arc<LookedUp>>,
+    /// Why the last look failed.
+    look_failed: Option<String>,
+    listing: Option<Listing>,
+    /// Machines made or found of late: a listing may not have them yet.
+    made: BTreeMap<ProviderId, (Arc<Instance>, Instant)>,
+    /// Launches of which EC2 may know more than is known here.
+    /// How many tries it has not answered, and when the last was.
+    doubtful: BTreeMap<LaunchKey, (u32, Instant)>,
+    /// The reservation that a launch was asked from, so that a retry asks the same.
+    reservations: BTreeMap<LaunchKey, String>,
+    /// When machines will be taken back, by their ids in EC2.
+    reclaims: BTreeMap<String, Timestamp>,
+    /// Something changed: the next listing is asked, and not remembered.
+    stale_since: Option<Instant>,
+    /// Launches are made slower until then, as EC2 said that they are too many.
+    slow_until: Option<Instant>,
+    facts: Facts,
+    /// What keeps notices from being followed.
+    notices_failed: Option<String>,
+}
+
+impl RegionSupplier {
+    pub(crate) fn new(
+        name: Region,
+        config: RegionConfig,
+        cluster: ClusterName,
+        api: Api,
+        types: Vec<InstanceType>,
+        changed: Arc<Notify>,
+    ) -> Arc<Self> {
+        let started_at = api.now();
+        let region = Arc::new(Self {
+            name,
+            config,
+            cluster,
+            api,
+            types,
+            started_at,
+            launches: Semaphore::new(LAUNCHES_AT_ONCE),
+            turns: Turns::default(),
+            known: Mutex::default(),
+            changed,
+            tasks: Mutex::default(),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(notices::follow(Arc::downgrade(&region)));
+        *region.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
+        region
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Plain data that each holder leaves whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What keeps it from making all that it might, each with its cure.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let known = self.known();
+        let unreadable = known.listing.iter().flat_map(|listing| listing.unreadable.iter().cloned());
+        let of_look = known.looked_up.iter().flat_map(|looked| looked.faults.iter().cloned());
+        let failed = [&known.look_failed, &known.notices_failed].into_iter().flatten().cloned();
+        let mut faults: Vec<String> = failed.chain(of_look).chain(known.facts.faults()).chain(unreadable).collect();
+        if let Some(skew) = self.api.skew() {
+            faults.push(format!(
+                "AWS's clock is {} s ahead of this machine's: set it, as calls are refused for it",
+                skew.as_secs()
+            ));
+        }
+        faults.into_iter().map(|fault| format!("{}: {fault}", self.name)).collect()
+    }
+}

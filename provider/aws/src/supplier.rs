@@ -1,0 +1,305 @@
+//! EC2 as a supplier of the service.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aws_credential_types::provider::SharedCredentialsProvider;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::Wall;
+use stoker_core::base::ids::{Cloud, ClusterName, InstanceType, LaunchKey, ProviderId, Region, SupplierName};
+use stoker_core::facts::supply::{LaunchOutcome, MarketFacts, Observation};
+use stoker_core::market::price::PriceBook;
+use stoker_service::clock::Clock;
+use stoker_service::suppliers::{Launch, Supplier, SupplierError};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::config::{Config, RegionConfig};
+use crate::machine;
+use crate::region::RegionSupplier;
+use crate::wire::{Api, Keys, Transport, https};
+
+/// How often the file is read again and facts are looked at, which are asked at paces of their own.
+const MARKETS_EVERY: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long one region may take to list its machines: one that hangs must not make the others old.
+const LISTED_WITHIN: Duration = Duration::from_secs(20);
+
+/// How calls get to AWS, and what they are signed with.
+#[derive(Clone)]
+pub struct Access {
+    /// What carries calls.
+    pub transport: Transport,
+    /// Credentials; `None` for those that AWS's own tools would find.
+    pub credentials: Option<SharedCredentialsProvider>,
+    /// The time.
+    pub clock: Clock,
+}
+
+impl Access {
+    /// HTTPS, and the credentials that AWS's own tools would find.
+    ///
+    /// # Errors
+    /// When the system has no certificates to trust.
+    pub fn of_system(clock: Clock) -> Result<Self, String> {
+        Ok(Self { transport: https()?, credentials: None, clock })
+    }
+
+    /// One region of an account, as calls are made to it.
+    pub(crate) async fn api(&self, region: &Region, config: &RegionConfig) -> Api {
+        let keys = match &self.credentials {
+            Some(provider) => Keys::from(provider.clone()),
+            None => Keys::found(region.as_str(), config.role.clone()).await,
+        };
+        Api::new(Arc::clone(&self.transport), keys, region.as_str(), config.endpoints.clone(), self.clock.clone())
+    }
+}
+
+/// Amazon EC2, asked for one instance a launch.
+pub struct Aws {
+    name: SupplierName,
+    cluster: ClusterName,
+    access: Access,
+    /// GPU types that the price tables know, by region.
+    types: BTreeMap<Region, Vec<InstanceType>>,
+    /// Read again as the policy is; `None` where the configuration stands.
+    file: Option<PathBuf>,
+    state: Mutex<State>,
+    changed: Arc<Notify>,
+}
+
+/// The configuration with its regions.
+#[derive(Clone)]
+struct State {
+    config: Arc<Config>,
+    regions: BTreeMap<Region, Arc<RegionSupplier>>,
+    /// What is wrong with the file as it is now; the last one that held stays.
+    file_fault: Option<String>,
+}
+
+impl Aws {
+    /// The supplier of that name. The regions' notices are followed from now on.
+    pub async fn start(
+        name: SupplierName,
+        cluster: ClusterName,
+        (config, file): (Config, Option<PathBuf>),
+        book: &PriceBook,
+        access: Access,
+    ) -> Self {
+        let mut types: BTreeMap<Region, BTreeSet<InstanceType>> = BTreeMap::new();
+        for (market, _) in book.entries().filter(|(market, _)| market.place.cloud.as_str() == "aws") {
+            types.entry(market.place.region.clone()).or_default().insert(market.place.instance_type.clone());
+        }
+        let types = types.into_iter().map(|(region, types)| (region, types.into_iter().collect())).collect();
+        let state = State { config: Arc::new(config.clone()), regions: BTreeMap::new(), file_fault: None };
+        let aws = Self { name, cluster, access, types, file, state: Mutex::new(state), changed: Arc::default() };
+        aws.take(config).await;
+        aws
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Plain data that each holder leaves whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The configuration with its regions, as they are now.
+    fn now(&self) -> State {
+        self.state().clone()
+    }
+
+    fn error(&self, message: impl Into<String>) -> SupplierError {
+        SupplierError { supplier: self.name.clone(), message: message.into() }
+    }
+
+    /// Takes a configuration. A region that says the same goes on; what is left out ends no machine.
+    async fn take(&self, config: Config) {
+        let before = self.now();
+        let mut regions = BTreeMap::new();
+        for (name, wanted) in &config.regions {
+            let region = match before.regions.get(name).filter(|region| region.config == *wanted) {
+                Some(region) => Arc::clone(region),
+                None => {
+                    let api = self.access.api(name, wanted).await;
+                    let types = self.types.get(name).cloned().unwrap_or_default();
+                    let (cluster, changed) = (self.cluster.clone(), Arc::clone(&self.changed));
+                    RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed)
+                }
+            };
+            regions.insert(name.clone(), region);
+        }
+        *self.state() = State { config: Arc::new(config), regions, file_fault: None };
+    }
+
+    /// Reads the file again. One that does not hold changes nothing.
+    async fn reload(&self) {
+        let Some(file) = &self.file else { return };
+        match Config::read(file) {
+            Ok(config) if config == *self.now().config => self.state().file_fault = None,
+            Ok(config) => {
+                tracing::info!(supplier = %self.name, file = %file.display(), "the file has changed and is taken");
+                self.take(config).await;
+            }
+            Err(error) => {
+                let fault = format!("{error}; the last one that held stays");
+                if self.state().file_fault.replace(fault.clone()).is_none_or(|before| before != fault) {
+                    tracing::warn!(supplier = %self.name, "{fault}");
+                }
+            }
+        }
+    }
+
+    /// The region of a machine: its id names the zone, whose name begins with the region's.
+    fn region_of(regions: &BTreeMap<Region, Arc<RegionSupplier>>, id: &ProviderId) -> Option<Arc<RegionSupplier>> {
+        let zone = id.as_str().strip_prefix("aws:///")?.split('/').next()?;
+        machine::instance_id(id)?;
+        let of_zone = regions.iter().filter(|(name, _)| zone.starts_with(name.as_str()));
+        of_zone.max_by_key(|(name, _)| name.as_str().len()).map(|(_, region)| Arc::clone(region))
+    }
+}
+
+impl Supplier for Aws {
+    fn name(&self) -> &SupplierName {
+        &self.name
+    }
+
+    fn max_in_flight(&self) -> usize {
+        // Each region keeps its own pace.
+        4
+    }
+
+    fn markets_every(&self) -> SignedDuration {
+        MARKETS_EVERY
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let State { regions, file_fault, .. } = self.now();
+        file_fault.into_iter().chain(regions.values().flat_map(|region| region.faults())).collect()
+    }
+
+    fn changed(&self) -> Option<&Notify> {
+        Some(&self.changed)
+    }
+
+    fn launch(&self, _: Timestamp, batch: Vec<Launch>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
+        async move {
+            let State { config, regions, .. } = self.now();
+            let mut by_region: BTreeMap<Region, Vec<Launch>> = BTreeMap::new();
+            for launch in batch {
+                by_region.entry(launch.request.market.place.region.clone()).or_default().push(launch);
+            }
+            let launches = by_region.into_iter().map(async |(name, launches)| match regions.get(&name) {
+                Some(region) => region.launch(&config, launches).await,
+                None => {
+                    let unclear = || LaunchOutcome::unclear(format!("aws.yaml has no region {name}"));
+                    launches.into_iter().map(|launch| (launch.request.key, unclear())).collect()
+                }
+            });
+            join_all(launches).await.into_iter().flatten().collect()
+        }
+        .boxed()
+    }
+
+    fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
+        async move {
+            let cloud = Cloud::new("aws").map_err(|error| self.error(error.to_string()))?;
+            let regions = self.now().regions;
+            let lists = regions.iter().map(async |(name, region)| {
+                let late = |_| Err(format!("no listing within {} s", LISTED_WITHIN.as_secs()));
+                let answer = timeout(LISTED_WITHIN, region.list(now)).await.unwrap_or_else(late);
+                (name, region, answer)
+            });
+            let mut all = Observation::complete(now, BTreeMap::new());
+            let (mut newest, mut first_error) = (None, None);
+            for (name, region, answer) in join_all(lists).await {
+                let listing = match answer {
+                    Ok(listing) => Some(listing),
+                    Err(why) => {
+                        tracing::debug!(supplier = %self.name, region = %name, why, "not listed; keeping what it had");
+                        first_error.get_or_insert(format!("{name}: {why}"));
+                        region.last_listing()
+                    }
+                };
+                let as_of = listing.as_ref().map_or(Timestamp::UNIX_EPOCH, |listing| listing.as_of);
+                newest = newest.max(listing.as_ref().map(|listing| listing.as_of));
+                all.older.insert((cloud.clone(), name.clone()), as_of);
+                if let Some(listing) = listing {
+                    all.instances.extend(listing.instances);
+                    all.ended.extend(listing.ended);
+                }
+            }
+            let failed = || self.error(first_error.unwrap_or_else(|| "aws.yaml has no region".to_owned()));
+            let newest = newest.ok_or_else(failed)?;
+            all.as_of = newest;
+            all.older.retain(|_, as_of| *as_of < newest);
+            Ok(all)
+        }
+        .boxed()
+    }
+
+    fn terminate(&self, _: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
+        async move {
+            let regions = self.now().regions;
+            let (mut by_region, mut ended) = (BTreeMap::<Region, (Arc<RegionSupplier>, Vec<ProviderId>)>::new(), Vec::new());
+            for id in ids {
+                match Self::region_of(&regions, &id) {
+                    Some(region) => by_region.entry(region.name.clone()).or_insert_with(|| (region, Vec::new())).1.push(id),
+                    None => ended.push((id, Err(self.error("aws.yaml has no region of that machine: add it again to end it")))),
+                }
+            }
+            let ends = by_region.into_values().map(async |(region, ids)| region.terminate(&ids).await);
+            let answers = join_all(ends).await.into_iter().flatten();
+            ended.extend(answers.map(|(id, answer)| (id, answer.map_err(|why| self.error(why)))));
+            ended
+        }
+        .boxed()
+    }
+
+    fn market_facts(&self, _: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>> {
+        async move {
+            self.reload().await;
+            let State { config, regions, .. } = self.now();
+            let cloud = Cloud::new("aws").map_err(|error| self.error(error.to_string()))?;
+            let mut facts = MarketFacts {
+                clouds: [cloud.clone()].into(),
+                regions: Some(regions.keys().map(|name| (cloud.clone(), name.clone())).collect()),
+                node_classes: Some(config.classes.keys().cloned().collect()),
+                labels_capacity_type: true,
+                ..MarketFacts::default()
+            };
+            let mut first_error = None;
+            let told = join_all(regions.values().map(async |region| (region, region.told(&config).await))).await;
+            let mut answered = false;
+            for (region, told) in told {
+                match told {
+                    Ok(told) => {
+                        answered = true;
+                        facts.zone_names.extend(told.zone_names.into_iter().map(|(zone, name)| ((cloud.clone(), zone), name)));
+                        facts.quotes.extend(told.quotes);
+                        facts.quotas.extend(told.quotas);
+                        facts.reservations.extend(told.reservations);
+                        if let Some(offered) = told.offered {
+                            facts.offered.insert((cloud.clone(), region.name.clone()), offered);
+                        }
+                    }
+                    Err(why) => drop(first_error.get_or_insert(format!("{}: {why}", region.name))),
+                }
+            }
+            match first_error {
+                Some(why) if !answered => Err(self.error(why)),
+                _ => Ok(facts),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for Aws {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Aws").field(&self.name).finish()
+    }
+}

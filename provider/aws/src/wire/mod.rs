@@ -1,0 +1,340 @@
+//! Calls to AWS: signed, bounded in time and size, and judged by the code of their error.
+//!
+//! A client of our own for the dozen calls that are needed. AWS's crate for EC2 alone takes ten minutes and 7 GB to build.
+
+mod failure;
+mod form;
+mod keys;
+mod transport;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4;
+use jiff::fmt::rfc2822;
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use stoker_core::base::text::with_causes;
+use stoker_service::clock::Clock;
+use stoker_service::suppliers::{Pace, Turns};
+use tokio::time::{Instant, sleep};
+
+pub(crate) use failure::{Class, Failure};
+pub(crate) use form::Form;
+pub(crate) use keys::{Keys, Role};
+pub use transport::{Answer, NoAnswer, Transport, https};
+
+/// How long one call that changes nothing may take.
+const READ_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long a call that makes or ends machines may take.
+const CHANGED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How often a call that changes nothing is tried, and the longest waits between.
+const TRIES: u32 = 4;
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Calls a second, and at once after a pause, that change nothing: half of what EC2 gives an account in a region.
+const READS: (f64, u32) = (10.0, 50);
+
+/// By how much the machine's clock may differ from AWS's: it refuses signatures that are five minutes off.
+const SKEW: SignedDuration = SignedDuration::from_mins(4);
+
+/// A service of AWS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Service {
+    /// Instances, subnets, reservations.
+    Ec2,
+    /// Who the credentials are.
+    Sts,
+    /// The cluster's endpoint and version.
+    Eks,
+    /// The newest images.
+    Ssm,
+    /// Notices.
+    Sqs,
+    /// List prices.
+    Pricing,
+    /// Quotas.
+    ServiceQuotas,
+}
+
+impl Service {
+    /// Its name in signatures.
+    const fn signing_name(self) -> &'static str {
+        match self {
+            Self::Ec2 => "ec2",
+            Self::Sts => "sts",
+            Self::Eks => "eks",
+            Self::Ssm => "ssm",
+            Self::Sqs => "sqs",
+            Self::Pricing => "pricing",
+            Self::ServiceQuotas => "servicequotas",
+        }
+    }
+
+    /// Its name in addresses.
+    pub(crate) const fn host(self) -> &'static str {
+        match self {
+            Self::Pricing => "api.pricing",
+            other => other.signing_name(),
+        }
+    }
+
+    /// What its JSON calls begin with, and their version.
+    const fn target(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Ssm => ("AmazonSSM", "1.1"),
+            Self::Sqs => ("AmazonSQS", "1.0"),
+            Self::Pricing => ("AWSPriceListService", "1.1"),
+            Self::ServiceQuotas => ("ServiceQuotasV20190624", "1.1"),
+            Self::Ec2 | Self::Sts | Self::Eks => ("", "1.1"),
+        }
+    }
+}
+
+/// Where services are reached that are not at their own address: endpoints of a VPC, and peers of tests.
+pub type Endpoints = BTreeMap<Service, String>;
+
+/// One account in one region, as calls are made to it.
+pub(crate) struct Api {
+    transport: Transport,
+    keys: Keys,
+    region: String,
+    endpoints: Endpoints,
+    clock: Clock,
+    reads: Turns,
+    /// By how much AWS's clock was ahead of this machine's when it was last heard.
+    skew: Mutex<SignedDuration>,
+}
+
+/// A call, before it is signed.
+struct Call<'a> {
+    service: Service,
+    action: &'static str,
+    method: http::Method,
+    path: &'a str,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+    within: Duration,
+}
+
+impl Api {
+    pub(crate) fn new(transport: Transport, keys: Keys, region: &str, endpoints: Endpoints, clock: Clock) -> Self {
+        Self { transport, keys, region: region.to_owned(), endpoints, clock, reads: Turns::default(), skew: Mutex::default() }
+    }
+
+    /// The region.
+    pub(crate) fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// The time by this machine.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.times().wall.0
+    }
+
+    /// By how much AWS's clock is ahead of this machine's, where calls fail by it.
+    pub(crate) fn skew(&self) -> Option<SignedDuration> {
+        let skew = *self.skew.lock().unwrap_or_else(PoisonError::into_inner);
+        (skew.abs() > SKEW).then_some(skew)
+    }
+
+    /// A call of the query protocol that changes nothing, tried again where that helps.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, service: Service, form: &Form) -> Result<T, Failure> {
+        let answer = self.read(&self.query(service, form, READ_WITHIN)).await?;
+        parsed(form.action, &answer)
+    }
+
+    /// A call of EC2 that makes or ends machines, once. Where the credentials did not count, once more with new ones.
+    pub(crate) async fn change<T: DeserializeOwned>(&self, form: &Form) -> Result<T, Failure> {
+        let answer = self.once(&self.query(Service::Ec2, form, CHANGED_WITHIN)).await?;
+        parsed(form.action, &answer)
+    }
+
+    /// A call of a JSON protocol that changes nothing, tried again where that helps.
+    pub(crate) async fn ask_json<T: DeserializeOwned>(
+        &self,
+        service: Service,
+        action: &'static str,
+        body: &Value,
+    ) -> Result<T, Failure> {
+        let answer = self.read(&json_call(service, action, body, READ_WITHIN)).await?;
+        parsed_json(action, &answer)
+    }
+
+    /// A call of a JSON protocol, once, which may take that long.
+    pub(crate) async fn json_once<T: DeserializeOwned>(
+        &self,
+        service: Service,
+        action: &'static str,
+        body: &Value,
+        within: Duration,
+    ) -> Result<T, Failure> {
+        let answer = self.once(&json_call(service, action, body, within)).await?;
+        parsed_json(action, &answer)
+    }
+
+    /// A call of a REST service that reads what is at `path`.
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        service: Service,
+        action: &'static str,
+        path: &str,
+    ) -> Result<T, Failure> {
+        let call = Call {
+            service,
+            action,
+            method: http::Method::GET,
+            path,
+            headers: Vec::new(),
+            body: Vec::new(),
+            within: READ_WITHIN,
+        };
+        parsed_json(action, &self.read(&call).await?)
+    }
+
+    fn query(&self, service: Service, form: &Form, within: Duration) -> Call<'static> {
+        let headers = vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
+        Call { service, action: form.action, method: http::Method::POST, path: "/", headers, body: form.encoded(), within }
+    }
+
+    /// Tries a call that changes nothing, with growing waits between.
+    async fn read(&self, call: &Call<'_>) -> Result<Vec<u8>, Failure> {
+        let mut tried = 1;
+        loop {
+            if call.service == Service::Ec2 {
+                self.reads.wait(Pace::per_second(READS.0, READS.1)).await;
+            }
+            let failure = match self.once(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            if tried == TRIES || !matches!(failure.class(), Class::Throttled | Class::Transient) {
+                return Err(failure);
+            }
+            let most = FIRST_WAIT.saturating_mul(1 << tried).min(LONGEST_WAIT);
+            sleep(jitter(most)).await;
+            tried += 1;
+        }
+    }
+
+    /// Makes a call once; with new credentials once more where AWS did not take them.
+    async fn once(&self, call: &Call<'_>) -> Result<Vec<u8>, Failure> {
+        let first = self.signed(call).await;
+        match first {
+            Err(Failure::Said(said)) if said.class() == Class::Credentials => {
+                self.keys.forget();
+                self.signed(call).await
+            }
+            other => other,
+        }
+    }
+
+    async fn signed(&self, call: &Call<'_>) -> Result<Vec<u8>, Failure> {
+        let credentials = self.keys.now().await.map_err(Failure::NoCredentials)?;
+        let request = self.request(call, credentials).map_err(|why| Failure::NotSent { action: call.action, why })?;
+        let begun = Instant::now();
+        let answer = (self.transport)(request, call.within).await.map_err(|NoAnswer { sent, why }| {
+            let action = call.action;
+            if sent { Failure::NoAnswer { action, why } } else { Failure::NotSent { action, why } }
+        })?;
+        self.look_at_the_clock(&answer, begun.elapsed());
+        if answer.status().is_success() { Ok(answer.into_body()) } else { Err(failure::of_answer(call.action, &answer)) }
+    }
+
+    fn request(
+        &self,
+        call: &Call<'_>,
+        credentials: aws_credential_types::Credentials,
+    ) -> Result<http::Request<Vec<u8>>, String> {
+        // List prices are kept in few regions, for all of them.
+        let region = if call.service == Service::Pricing { "us-east-1" } else { &self.region };
+        let address = self.endpoints.get(&call.service).cloned().unwrap_or_else(|| {
+            let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+            format!("https://{}.{region}.{suffix}", call.service.host())
+        });
+        let mut request = http::Request::builder().method(&call.method).uri(format!("{address}{}", call.path));
+        for (name, value) in &call.headers {
+            request = request.header(*name, value);
+        }
+        let mut request = request.body(call.body.clone()).map_err(|error| error.to_string())?;
+        let identity = credentials.into();
+        let params = v4::SigningParams::builder()
+            .identity(&identity)
+            .region(region)
+            .name(call.service.signing_name())
+            .time(SystemTime::from(self.now()))
+            .settings(SigningSettings::default())
+            .build()
+            .map_err(|error| with_causes(&error))?;
+        let headers = request.headers().iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+        let uri = request.uri().to_string();
+        let signable = SignableRequest::new(call.method.as_str(), uri, headers, SignableBody::Bytes(&call.body));
+        let signed = signable.and_then(|signable| sign(signable, &params.into())).map_err(|error| with_causes(&error))?;
+        let (instructions, _) = signed.into_parts();
+        instructions.apply_to_request_http1x(&mut request);
+        Ok(request)
+    }
+
+    /// Compares AWS's clock with this machine's: the answer was written while the call ran.
+    fn look_at_the_clock(&self, answer: &http::Response<Vec<u8>>, took: Duration) {
+        let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+        let Some(theirs) = date.and_then(|date| rfc2822::parse(date).ok()) else { return };
+        let ahead = theirs.timestamp().duration_since(self.now());
+        let took = SignedDuration::try_from(took).unwrap_or(SignedDuration::MAX);
+        let skew = if ahead < SignedDuration::ZERO { (ahead + took).min(SignedDuration::ZERO) } else { ahead };
+        *self.skew.lock().unwrap_or_else(PoisonError::into_inner) = skew;
+    }
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Api").field(&self.region).finish()
+    }
+}
+
+fn json_call(service: Service, action: &'static str, body: &Value, within: Duration) -> Call<'static> {
+    let (target, version) = service.target();
+    let headers =
+        vec![("content-type", format!("application/x-amz-json-{version}")), ("x-amz-target", format!("{target}.{action}"))];
+    Call { service, action, method: http::Method::POST, path: "/", headers, body: body.to_string().into_bytes(), within }
+}
+
+/// Some part of `most`, so that many who failed together do not come again together.
+fn jitter(most: Duration) -> Duration {
+    let random = blake3::hash(format!("{:?}", std::time::Instant::now()).as_bytes());
+    let part = random.as_bytes().first().copied().unwrap_or(u8::MAX);
+    most.mul_f64(f64::from(part) / f64::from(u8::MAX))
+}
+
+/// An answer that cannot be read is none: nobody knows what it said.
+fn parsed<T: DeserializeOwned>(action: &'static str, answer: &[u8]) -> Result<T, Failure> {
+    let text = std::str::from_utf8(answer).map_err(|_| unreadable(action, &"not UTF-8"))?;
+    // A page of a proxy would be read as an answer in which everything is missing.
+    let expected = format!("{action}Response");
+    let root = text.split('<').find(|part| part.starts_with(|c: char| c.is_ascii_alphabetic())).unwrap_or_default();
+    if !root.starts_with(&expected) {
+        return Err(unreadable(action, &format!("not {expected}, but {:?}", root.chars().take(40).collect::<String>())));
+    }
+    quick_xml::de::from_str(text).map_err(|error| unreadable(action, &error))
+}
+
+fn parsed_json<T: DeserializeOwned>(action: &'static str, answer: &[u8]) -> Result<T, Failure> {
+    // Some answers without content have no body.
+    let answer = if answer.is_empty() { b"{}" } else { answer };
+    serde_json::from_slice(answer).map_err(|error| unreadable(action, &error))
+}
+
+fn unreadable(action: &'static str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::NoAnswer { action, why: format!("the answer cannot be read: {why}") }
+}
+
+#[cfg(test)]
+mod tests;
