@@ -1,7 +1,9 @@
 //! The calls of EC2: which there are, their filters and their pages.
 
 mod instances;
+mod market;
 mod network;
+mod notices;
 
 pub(crate) use instances::reservation_id;
 
@@ -41,6 +43,14 @@ impl World {
             "DescribeSecurityGroups" => self.describe_groups(asked),
             "DescribeImages" => self.describe_images(asked, now),
             "DescribeAvailabilityZones" => self.describe_zones(asked),
+            "DescribeInstanceTypes" => self.describe_types(asked),
+            "DescribeInstanceTypeOfferings" => self.describe_offerings(asked),
+            "DescribeSpotPriceHistory" => self.describe_spot_prices(asked, now),
+            "DescribeCapacityReservations" => self.describe_reservations(asked, now),
+            "DescribeReservedInstances" => self.describe_reserved(asked),
+            "DescribeSpotInstanceRequests" => self.describe_spot_requests(asked, now),
+            "DescribeInstanceStatus" => self.describe_status(asked, now),
+            "GetConsoleOutput" => self.console_output(asked, now),
             action => Err(Refusal::bad("InvalidAction", format!("The action {action} is not valid for this web service."))),
         }
     }
@@ -92,6 +102,7 @@ pub(crate) fn tag_values(tags: &Tags, filter: &str) -> Values {
 }
 
 /// One value of a filter.
+#[expect(clippy::unnecessary_wraps, reason = "the other arms have filters that there are not")]
 pub(crate) fn one(value: &str) -> Values {
     Some(vec![value.to_owned()])
 }

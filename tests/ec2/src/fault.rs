@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::reply::{Refusal, Text};
+use crate::reply::{Refusal, Wire};
 use crate::request::{Asked, Params};
 use crate::world::World;
 
@@ -154,13 +154,13 @@ impl World {
 }
 
 /// What comes over the wire instead of an answer; `None` is a cut.
-pub(crate) fn spoilt(fault: &Fault, mut text: Text) -> Option<Text> {
+pub(crate) fn spoilt(fault: &Fault, mut text: Wire) -> Option<Wire> {
     match fault {
         Fault::None | Fault::Status { .. } => {}
         Fault::Lose | Fault::Cut => return None,
         Fault::Html => {
             let page = "<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1><hr></body></html>\n";
-            text = Text { status: 502, media: "text/html", text: page.to_owned(), error: None };
+            text = Wire { status: 502, media: "text/html", text: page.to_owned(), error: None };
         }
         Fault::Truncated => {
             let mut half = text.text.len() / 2;
@@ -170,7 +170,7 @@ pub(crate) fn spoilt(fault: &Fault, mut text: Text) -> Option<Text> {
             text.text.truncate(half);
         }
         Fault::Huge => text.text.push_str(&" ".repeat(HUGE)),
-        Fault::NoXml => text.text = "It works!\n".to_owned(),
+        Fault::NoXml => "It works!\n".clone_into(&mut text.text),
     }
     Some(text)
 }

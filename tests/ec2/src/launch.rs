@@ -41,10 +41,8 @@ impl World {
         let is_dry = asked.is_true("DryRun");
         let token = asked.get("ClientToken").unwrap_or_default().to_owned();
         let key = (asked.account.clone(), asked.region.clone(), zone_id, token.clone());
-        if !is_dry && !token.is_empty() {
-            if let Some(used) = self.tokens.get(&key) {
-                return self.replayed(asked, used, now);
-            }
+        if let Some(used) = self.tokens.get(&key).filter(|_| !is_dry && !token.is_empty()) {
+            return self.replayed(asked, used, now);
         }
         let wanted = self.check_launch(region, asked, &subnet)?;
         if is_dry {

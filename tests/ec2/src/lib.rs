@@ -1,12 +1,12 @@
 //! The fake of AWS that Stoker's client is tested against.
 //!
 //! [`Peer`] does what no emulator does: client tokens that hold per zone, stock, quotas, capacity reservations, tags that a policy demands,
-//! states that take time, listings that lag, throttling, and faults of every kind. A test asks it through [`Peer::answer`] without a network,
-//! or [listens](Peer::listen) and hands its URL to a process. All services answer at that one URL: which service and region is meant is read
-//! from the credential scope of the signature. What the cloud holds is the [`World`]: plain data that a test sets and reads.
+//! states that take time, listings that lag, throttling, and faults of every kind. A test asks it through [`Peer::answer`] without a
+//! network, or [listens](Peer::listen) and hands its URL to a process. All services answer at that one URL: which service and region is
+//! meant is read from the credential scope of the signature. What the cloud holds is the [`World`]: plain data that a test sets and reads.
 //!
 //! # Caveats
-//! A request must be signed by SigV4, at most 5 minutes from the peer's clock, with an access key that the world knows; the HMAC of the
+//! A request must be signed (AWS Signature Version 4), at most 5 minutes from the peer's clock, with an access key that the world knows; the HMAC of the
 //! signature is not checked. No bodies of policies are read: [`World::require_tags`] stands for them. A client token is kept for ever.
 //! Where AWS does not document its answer the peer gives the likeliest one:
 //! - other parameters under the token of an ended machine are `IdempotentParameterMismatch`;
@@ -17,6 +17,7 @@
 
 mod bucket;
 mod ec2;
+pub mod events;
 mod fault;
 mod launch;
 mod machine;

@@ -270,7 +270,6 @@ const KUBERNETES: &str = "1.33";
 pub(crate) fn quota_code(instance_type: &str, market: Market) -> Option<&'static str> {
     let class = instance_type.split(|letter: char| letter.is_ascii_digit()).next().unwrap_or_default();
     match (class, market) {
-        (_, Market::Block) => None,
         ("g" | "gr" | "vt", Market::OnDemand) => Some("L-DB2E81BA"),
         ("g" | "gr" | "vt", Market::Spot) => Some("L-3819A6DF"),
         ("p", Market::OnDemand) => Some("L-417A185B"),

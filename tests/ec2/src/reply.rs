@@ -42,7 +42,7 @@ pub(crate) enum Body {
 
 /// The text of an answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Text {
+pub(crate) struct Wire {
     pub(crate) status: u16,
     pub(crate) media: &'static str,
     pub(crate) text: String,
@@ -54,15 +54,15 @@ const XML: &str = "text/xml;charset=UTF-8";
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
 /// The text of what was done or refused.
-pub(crate) fn text(asked: &Asked, done: Result<Body, Refusal>, request: &str) -> Text {
+pub(crate) fn text(asked: &Asked, done: Result<Body, Refusal>, request: &str) -> Wire {
     match done {
         Ok(Body::Xml(inner)) => xml(&asked.action, asked.protocol, &inner, request),
-        Ok(Body::Json(value)) => Text { status: 200, media: json_media(asked), text: value.to_string(), error: None },
+        Ok(Body::Json(value)) => Wire { status: 200, media: json_media(asked), text: value.to_string(), error: None },
         Err(refusal) => refused(asked, refusal, request),
     }
 }
 
-fn xml(action: &str, protocol: Protocol, inner: &str, request: &str) -> Text {
+fn xml(action: &str, protocol: Protocol, inner: &str, request: &str) -> Wire {
     let text = if protocol == Protocol::Ec2 {
         let space = "http://ec2.amazonaws.com/doc/2016-11-15/";
         format!("{HEAD}<{action}Response xmlns=\"{space}\"><requestId>{request}</requestId>{inner}</{action}Response>")
@@ -71,10 +71,10 @@ fn xml(action: &str, protocol: Protocol, inner: &str, request: &str) -> Text {
         let meta = format!("<ResponseMetadata><RequestId>{request}</RequestId></ResponseMetadata>");
         format!("{HEAD}<{action}Response xmlns=\"{space}\"><{action}Result>{inner}</{action}Result>{meta}</{action}Response>")
     };
-    Text { status: 200, media: XML, text, error: None }
+    Wire { status: 200, media: XML, text, error: None }
 }
 
-fn refused(asked: &Asked, refusal: Refusal, request: &str) -> Text {
+fn refused(asked: &Asked, refusal: Refusal, request: &str) -> Wire {
     let Refusal { status, code, message } = refusal;
     let pair = |xml: &mut Xml| {
         xml.text("Code", &code);
@@ -100,7 +100,7 @@ fn refused(asked: &Asked, refusal: Refusal, request: &str) -> Text {
         }
         Protocol::Rest => (json_media(asked), json!({ "message": message }).to_string(), Some(code.clone())),
     };
-    Text { status, media, text, error }
+    Wire { status, media, text, error }
 }
 
 fn json_media(asked: &Asked) -> &'static str {
@@ -112,7 +112,7 @@ fn json_media(asked: &Asked) -> &'static str {
 }
 
 /// The answer over HTTP.
-pub(crate) fn response(text: Text, request: &str, now: Timestamp) -> Response<Vec<u8>> {
+pub(crate) fn response(text: Wire, request: &str, now: Timestamp) -> Response<Vec<u8>> {
     let mut response = Response::new(text.text.into_bytes());
     *response.status_mut() = StatusCode::from_u16(text.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();

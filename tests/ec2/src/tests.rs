@@ -1,6 +1,9 @@
 //! The rules of the peer, asked without a network.
 
 mod launching;
+mod looking;
+mod services;
+mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -58,7 +61,7 @@ impl Rig {
         let escaped = |text: &str| text.replace('%', "%25").replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
         let mut body = format!("Action={action}&Version=2016-11-15");
         for (name, value) in params {
-            body.push_str(&format!("&{name}={}", escaped(value)));
+            body.extend(["&", name, "=", &escaped(value)]);
         }
         self.answer(self.request("ec2", region, &[], &body)).await
     }

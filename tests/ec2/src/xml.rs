@@ -23,7 +23,7 @@ impl Xml {
     /// An element with a text.
     pub(crate) fn text(&mut self, name: &str, value: impl Display) {
         let value = escaped(&value.to_string());
-        self.text.push_str(&format!("<{name}>{value}</{name}>"));
+        self.text.extend(["<", name, ">", &value, "</", name, ">"]);
     }
 
     /// An element with a text, where there is one.
@@ -40,9 +40,9 @@ impl Xml {
 
     /// An element with others in it.
     pub(crate) fn node(&mut self, name: &str, write: impl FnOnce(&mut Self)) {
-        self.text.push_str(&format!("<{name}>"));
+        self.text.extend(["<", name, ">"]);
         write(self);
-        self.text.push_str(&format!("</{name}>"));
+        self.text.extend(["</", name, ">"]);
     }
 
     /// An element with others in it, where there is something to write of.
@@ -56,7 +56,7 @@ impl Xml {
     pub(crate) fn items<T>(&mut self, name: &str, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
         let mut items = items.into_iter().peekable();
         if items.peek().is_none() {
-            self.text.push_str(&format!("<{name}/>"));
+            self.text.extend(["<", name, "/>"]);
             return;
         }
         self.node(name, |xml| items.for_each(|item| xml.node("item", |xml| write(xml, item))));

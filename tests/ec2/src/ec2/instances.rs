@@ -157,10 +157,9 @@ impl World {
         self.known_machines(asked, &ids, now)?;
         let ids: BTreeSet<String> = ids.into_iter().map(ToOwned::to_owned).collect();
         let named: Vec<&Machine> = ids.iter().filter_map(|id| self.machines.get(id)).collect();
-        if let Some(cluster) = &self.require_tags {
-            if named.iter().any(|machine| machine.tags.get("stoker.dev/cluster") != Some(cluster)) {
-                return Err(crate::launch::unauthorized());
-            }
+        let is_foreign = |cluster| named.iter().any(|machine| machine.tags.get("stoker.dev/cluster") != Some(cluster));
+        if self.require_tags.as_ref().is_some_and(is_foreign) {
+            return Err(crate::launch::unauthorized());
         }
         if asked.is_true("DryRun") {
             return Err(crate::launch::would_succeed());

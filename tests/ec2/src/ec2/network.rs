@@ -123,9 +123,9 @@ impl World {
             return Err(Refusal::bad("InvalidAMIID.NotFound", format!("The image id '[{id}]' does not exist")));
         }
         let is_deprecated = |image: &Image| image.deprecated.is_some_and(|at| at <= now);
-        let images = region.images.values().filter(|image| match ids.is_empty() {
-            true => asked.is_true("IncludeDeprecated") || !is_deprecated(image),
-            false => ids.contains(&image.id.as_str()),
+        let images = region.images.values().filter(|image| {
+            let is_shown = asked.is_true("IncludeDeprecated") || !is_deprecated(image);
+            if ids.is_empty() { is_shown } else { ids.contains(&image.id.as_str()) }
         });
         let none = Image {
             id: String::new(),

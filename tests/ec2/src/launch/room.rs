@@ -22,13 +22,13 @@ impl World {
 
     /// Finds room for a launch; answers with the reservation that it goes into.
     pub(super) fn room_for(&self, region: &Region, wanted: &Wanted, now: Timestamp) -> Result<Option<String>, Refusal> {
-        self.offered(region, wanted)?;
-        if let Some(subnet) = region.subnets.get(&wanted.subnet) {
-            if self.free_addresses(subnet, now) < addresses(&wanted.interfaces) {
-                let message = "There are not enough free addresses in subnet";
-                let message = format!("{message} '{}' to satisfy the requested number of instances.", subnet.id);
-                return Err(Refusal::bad("InsufficientFreeAddressesInSubnet", message));
-            }
+        offered(region, wanted)?;
+        let needs = addresses(&wanted.interfaces);
+        let is_full = |subnet| self.free_addresses(subnet, now) < needs;
+        if region.subnets.get(&wanted.subnet).is_some_and(is_full) {
+            let message = "There are not enough free addresses in subnet";
+            let message = format!("{message} '{}' to satisfy the requested number of instances.", wanted.subnet);
+            return Err(Refusal::bad("InsufficientFreeAddressesInSubnet", message));
         }
         if let Some(reservation) = self.reservation_for(region, wanted, now)? {
             return Ok(Some(reservation));
@@ -36,24 +36,6 @@ impl World {
         self.within_quota(region, wanted, now)?;
         in_stock(region, wanted)?;
         Ok(None)
-    }
-
-    fn offered(&self, region: &Region, wanted: &Wanted) -> Result<(), Refusal> {
-        let name = &wanted.instance_type.name;
-        if region.offered.contains(&(name.clone(), wanted.zone_id.clone())) {
-            return Ok(());
-        }
-        let elsewhere = region.zones.iter().filter(|zone| region.offered.contains(&(name.clone(), zone.id.clone())));
-        let elsewhere: Vec<&str> = elsewhere.map(|zone| zone.name.as_str()).collect();
-        let zone = region.zone_name(&wanted.zone_id);
-        Err(Refusal::bad(
-            "Unsupported",
-            format!(
-                "Your requested instance type ({name}) is not supported in your requested Availability Zone ({zone}). Please retry \
-                 your request by not specifying an Availability Zone or choosing {}.",
-                elsewhere.join(", ")
-            ),
-        ))
     }
 
     /// The reservation that a launch goes into: the one that it names, or an open one that it does not decline.
@@ -147,4 +129,22 @@ fn in_stock(region: &Region, wanted: &Wanted) -> Result<(), Refusal> {
         }
     };
     Err(Refusal::new(500, "InsufficientInstanceCapacity", message))
+}
+
+fn offered(region: &Region, wanted: &Wanted) -> Result<(), Refusal> {
+    let name = &wanted.instance_type.name;
+    if region.offered.contains(&(name.clone(), wanted.zone_id.clone())) {
+        return Ok(());
+    }
+    let elsewhere = region.zones.iter().filter(|zone| region.offered.contains(&(name.clone(), zone.id.clone())));
+    let elsewhere: Vec<&str> = elsewhere.map(|zone| zone.name.as_str()).collect();
+    let zone = region.zone_name(&wanted.zone_id);
+    Err(Refusal::bad(
+        "Unsupported",
+        format!(
+            "Your requested instance type ({name}) is not supported in your requested Availability Zone ({zone}). Please retry \
+             your request by not specifying an Availability Zone or choosing {}.",
+            elsewhere.join(", ")
+        ),
+    ))
 }

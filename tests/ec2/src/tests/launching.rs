@@ -139,7 +139,7 @@ async fn a_block_is_used_between_its_dates() {
         let mut world = rig.peer.world();
         let block = world.region("us-east-1").add_reservation("cr-b", "p5.48xlarge", "use1-az1", 1);
         block.kind = crate::ReservationKind::Block;
-        block.starts = now + std::time::Duration::from_secs(60);
+        block.starts = now + std::time::Duration::from_mins(1);
         block.ends = Some(now + std::time::Duration::from_hours(2));
     }
     let block = [
