@@ -7,7 +7,8 @@ use crate::machine::Machine;
 
 /// An event of a source about an account and region, with the detail given.
 pub fn event(source: &str, what: &str, account: &str, region: &str, at: Timestamp, detail: &Value) -> String {
-    let id = format!("00000000-0000-4000-a000-{:012x}", at.as_millisecond());
+    let id = crate::world::scrambled(&format!("{what} {at} {detail}")) & 0xFFFF_FFFF_FFFF;
+    let id = format!("00000000-0000-4000-a000-{id:012x}");
     let time = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({
         "version": "0", "id": id, "detail-type": what, "source": source, "account": account, "time": time, "region": region,

@@ -6,8 +6,10 @@
 //! meant is read from the credential scope of the signature. What the cloud holds is the [`World`]: plain data that a test sets and reads.
 //!
 //! # Caveats
-//! A request must be signed (AWS Signature Version 4), at most 5 minutes from the peer's clock, with an access key that the world knows; the HMAC of the
-//! signature is not checked. No bodies of policies are read: [`World::require_tags`] stands for them. A client token is kept for ever.
+//! A request must be signed (AWS Signature Version 4), at most 5 minutes from the peer's clock, with an access key that the world
+//! knows; the HMAC of the signature is not checked. No policies are read: [`World::require_tags`] stands for them. A client token is
+//! kept for ever. `CloudWatch` is not there.
+//!
 //! Where AWS does not document its answer the peer gives the likeliest one:
 //! - other parameters under the token of an ended machine are `IdempotentParameterMismatch`;
 //! - a second call under a token waits for the first, and then gets the same machine;
@@ -19,6 +21,7 @@ mod bucket;
 mod ec2;
 pub mod events;
 mod fault;
+mod furnish;
 mod launch;
 mod machine;
 mod region;

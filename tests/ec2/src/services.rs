@@ -1,5 +1,7 @@
 //! The services next to EC2: STS, SSM, EKS, quotas, prices and savings plans.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -20,6 +22,7 @@ impl World {
         match (asked.service.as_str(), asked.action.as_str()) {
             ("ec2", _) if asked.protocol == Protocol::Ec2 => self.ec2(asked, now).map(Body::Xml),
             ("sts", "GetCallerIdentity") => Ok(Body::Xml(identity(asked))),
+            ("sts", "AssumeRole") => self.assume_role(asked, now).map(Body::Xml),
             ("ssm", "GetParameter") => self.parameter(asked, now).map(Body::Json),
             ("eks", "DescribeCluster") => self.cluster(asked).map(Body::Json),
             ("servicequotas", "GetServiceQuota") => self.quota(asked, false).map(Body::Json),
@@ -32,6 +35,31 @@ impl World {
                 Err(Refusal::bad("UnknownOperationException", message))
             }
         }
+    }
+
+    /// Hands out credentials of the role's account, as many as are asked for.
+    fn assume_role(&mut self, asked: &Asked, now: Timestamp) -> Result<String, Refusal> {
+        let role = asked.get("RoleArn").unwrap_or_default();
+        let mut parts = role.split(':');
+        let (account, name) = (parts.nth(4).unwrap_or_default(), parts.next().unwrap_or_default());
+        if account.is_empty() || name.is_empty() {
+            return Err(Refusal::bad("ValidationError", format!("{role} is invalid")));
+        }
+        let key = format!("ASIA{:016X}", self.next_number());
+        self.accounts.insert(key.clone(), account.to_owned());
+        let session = asked.get("RoleSessionName").unwrap_or_default();
+        Ok(Xml::of(|xml| {
+            xml.node("Credentials", |xml| {
+                xml.text("AccessKeyId", &key);
+                xml.text("SecretAccessKey", "secret");
+                xml.text("SessionToken", "session");
+                xml.time("Expiration", now + Duration::from_hours(1));
+            });
+            xml.node("AssumedRoleUser", |xml| {
+                xml.text("AssumedRoleId", format!("AROATEST:{session}"));
+                xml.text("Arn", format!("arn:aws:sts::{account}:assumed-{name}/{session}"));
+            });
+        }))
     }
 
     fn parameter(&self, asked: &Asked, now: Timestamp) -> Result<Value, Refusal> {

@@ -64,7 +64,7 @@ impl World {
         }))
     }
 
-    /// The price in effect at the start of the time asked for, and all later ones up to its end. The records come in the order of the world.
+    /// The price in effect at the start of the time asked for, and all later ones up to its end, in the order of the world.
     pub(super) fn describe_spot_prices(&self, asked: &Asked, now: Timestamp) -> Answer {
         let region = self.asked_region(asked)?;
         let time = |name: &str| asked.get(name).and_then(|text| text.parse::<Timestamp>().ok());

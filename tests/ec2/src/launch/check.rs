@@ -110,7 +110,7 @@ impl World {
         if asked.get("ClientToken").is_some_and(|token| token.len() > 64 || !token.is_ascii()) {
             return Err(Refusal::value("The client token is longer than 64 ASCII characters"));
         }
-        let instance_type = self.checked_type(region, asked)?;
+        let instance_type = self.checked_type(asked)?;
         let groups = checked_groups(region, asked, subnet)?;
         let image = checked_image(region, asked, &instance_type)?;
         let profile = asked.get("IamInstanceProfile.Name").map(ToOwned::to_owned);
@@ -121,7 +121,7 @@ impl World {
         let (market, most) = checked_market(region, asked)?;
         let preference = "CapacityReservationSpecification.CapacityReservationPreference";
         let target = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
-        Ok(Wanted {
+        let wanted = Wanted {
             account: asked.account.clone(),
             region: asked.region.clone(),
             zone_id: subnet.zone_id.clone(),
@@ -137,15 +137,16 @@ impl World {
             groups,
             profile,
             user_data: checked_user_data(asked)?,
-        })
-        .and_then(|wanted| checked_tags(region, asked).and_then(|()| checked_target(region, &wanted)).map(|()| wanted))
+        };
+        checked_tags(region, asked)?;
+        checked_target(region, &wanted)?;
+        Ok(wanted)
     }
 
-    fn checked_type(&self, region: &Region, asked: &Asked) -> Result<TypeInfo, Refusal> {
+    fn checked_type(&self, asked: &Asked) -> Result<TypeInfo, Refusal> {
         let name = asked.get("InstanceType").unwrap_or("m1.small");
-        let is_sold = region.offered.iter().any(|(offered, _)| offered == name);
-        let found = self.types.get(name).filter(|_| is_sold || self.types.contains_key(name));
-        found.cloned().ok_or_else(|| Refusal::value(format!("Invalid value '{name}' for InstanceType.")))
+        let found = self.types.get(name).cloned();
+        found.ok_or_else(|| Refusal::value(format!("Invalid value '{name}' for InstanceType.")))
     }
 }
 

@@ -192,6 +192,28 @@ async fn what_a_launch_names_must_be_there() {
 }
 
 #[tokio::test]
+async fn interfaces_take_addresses_unless_they_are_efa_only() {
+    let rig = Rig::new();
+    let mut layout = vec![("InstanceType".to_owned(), "p5.48xlarge".to_owned())];
+    for card in 0..32 {
+        let prefix = format!("NetworkInterface.{}", card + 2);
+        layout.push((format!("{prefix}.NetworkCardIndex"), card.to_string()));
+        layout.push((format!("{prefix}.DeviceIndex"), u32::from(card == 0).to_string()));
+        layout.push((format!("{prefix}.InterfaceType"), "efa-only".to_owned()));
+    }
+    let mut layout: Vec<(&str, &str)> = layout.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let id = rig.id("a", "t", &layout).await;
+    let (addresses, interfaces) = {
+        let machine = &rig.peer.world().machines[&id];
+        (machine.addresses, machine.interfaces.len())
+    };
+    assert_eq!((addresses, interfaces), (1, 33));
+    assert!(rig.ask("DescribeSubnets", &[]).await.1.contains("<availableIpAddressCount>3999<"));
+    layout.push(("NetworkInterface.1.AssociatePublicIpAddress", "true"));
+    refused(&rig.run("b", "u", &layout).await, 400, "InvalidParameterCombination");
+}
+
+#[tokio::test]
 async fn the_policy_wants_every_kind_tagged() {
     let rig = Rig::new();
     rig.peer.world().require_tags = Some("prod".to_owned());

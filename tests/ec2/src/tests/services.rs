@@ -59,6 +59,15 @@ async fn the_caller_is_the_account_of_its_key() {
 }
 
 #[tokio::test]
+async fn a_role_of_another_account_is_assumed() {
+    let rig = Rig::new();
+    let body = "Action=AssumeRole&Version=2011-06-15&RoleArn=arn:aws:iam::222222222222:role/stoker&RoleSessionName=stoker-prod";
+    let told = rig.answer(rig.request("sts", "us-east-1", &[], body)).await.unwrap();
+    assert_eq!(element(&told.1, "Arn"), "arn:aws:sts::222222222222:assumed-role/stoker/stoker-prod");
+    assert_eq!(rig.peer.world().accounts[&element(&told.1, "AccessKeyId")], "222222222222");
+}
+
+#[tokio::test]
 async fn list_prices_are_found_by_their_attributes() {
     let rig = Rig::new();
     let filters = [
@@ -81,9 +90,11 @@ async fn list_prices_are_found_by_their_attributes() {
 async fn a_long_poll_ends_with_the_message_or_its_time() {
     let rig = Rig::new();
     rig.peer.world().region("us-east-1").add_queue("q");
-    let receive = r#"{"QueueUrl":"https://sqs.us-east-1.amazonaws.com/1/q","WaitTimeSeconds":20,"VisibilityTimeout":20,"MaxNumberOfMessages":10}"#;
+    let url = "https://sqs.us-east-1.amazonaws.com/1/q";
+    let receive = json!({ "QueueUrl": url, "WaitTimeSeconds": 20, "VisibilityTimeout": 20, "MaxNumberOfMessages": 10 });
+    let receive = receive.to_string();
     let started = tokio::time::Instant::now();
-    assert_eq!(parsed(&rig.json("sqs", "AmazonSQS.ReceiveMessage", receive).await), json!({}));
+    assert_eq!(parsed(&rig.json("sqs", "AmazonSQS.ReceiveMessage", &receive).await), json!({}));
     assert_eq!(started.elapsed().as_secs(), 20);
     let started = tokio::time::Instant::now();
     let id = rig.id("a", "t", &[]).await;
@@ -92,7 +103,7 @@ async fn a_long_poll_ends_with_the_message_or_its_time() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         rig.peer.send("q", &body);
     };
-    let (told, ()) = tokio::join!(rig.json("sqs", "AmazonSQS.ReceiveMessage", receive), send);
+    let (told, ()) = tokio::join!(rig.json("sqs", "AmazonSQS.ReceiveMessage", &receive), send);
     assert_eq!(started.elapsed().as_secs(), 3);
     let told = parsed(&told);
     let event: Value = serde_json::from_str(told["Messages"][0]["Body"].as_str().unwrap()).unwrap();
