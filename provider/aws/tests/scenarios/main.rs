@@ -1,0 +1,5 @@
+//! What the supplier does when EC2 does what it does: the scenarios of its contract, against a peer and in virtual time.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod bench;
+mod launches;
