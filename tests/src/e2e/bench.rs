@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use super::cluster::{Cluster, eventually};
 use super::daemon::{Daemon, Template};
 use super::door;
+use super::ec2::Ec2;
 use super::files::Files;
 use super::karpenter::{self, Karpenter};
 use super::process::Process;
@@ -88,6 +89,7 @@ pub struct Bench {
     recorder: Option<Recorder>,
     daemon: Option<Daemon>,
     karpenter: Option<Karpenter>,
+    ec2: Option<Ec2>,
     /// What the scenario starts its autoscaler with, over what we ship.
     flags: &'static [&'static str],
 }
@@ -105,7 +107,7 @@ impl Bench {
         dir: &Path,
     ) -> anyhow::Result<Self> {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
-        fs::write(dir.join("policy.yaml"), files.policy())?;
+        fs::write(dir.join("policy.yaml"), files.policy(dir))?;
         fs::write(dir.join("world.yaml"), files.world())?;
         let [provider, expander, http, metrics, probes, of_metrics, of_health, front @ ..] = free_ports::<9>()?;
         let front = if setup.record { front } else { [provider, expander] };
@@ -129,6 +131,7 @@ impl Bench {
         } else {
             None
         };
+        let ec2 = if files.ec2 { Some(Ec2::start(cluster.client(), dir).await?) } else { None };
         let ports = [provider, expander, http, metrics, probes];
         let (stoker, autoscaler) = (None, None);
         Ok(Self {
@@ -143,6 +146,7 @@ impl Bench {
             recorder,
             daemon,
             karpenter,
+            ec2,
             flags: files.flags,
         })
     }
@@ -150,15 +154,20 @@ impl Bench {
     /// Starts both.
     pub async fn start(&mut self) -> anyhow::Result<()> {
         self.start_stoker().await?;
-        if self.karpenter.is_some() {
+        if self.karpenter.is_some() || self.ec2.is_some() {
             // Karpenter looks at the carrier first.
-            eventually("groups of Karpenter's", READY_WITHIN, async || {
+            eventually("groups of the supplier's", READY_WITHIN, async || {
                 let groups = self.groups().await?;
                 Ok(if groups.contains("small.") { Ok(()) } else { Err(groups) })
             })
             .await?;
         }
         self.start_autoscaler()
+    }
+
+    /// The cloud that machines come from.
+    pub fn ec2(&self) -> anyhow::Result<&Ec2> {
+        self.ec2.as_ref().context("this scenario has no EC2")
     }
 
     /// The Karpenter that runs.
@@ -183,6 +192,7 @@ impl Bench {
         let [provider, expander, http, _, probes] = self.ports;
         // One pod, also where it is started again: another would wait until the Lease of the first is over.
         command.envs([crate::HEAP, ("HOSTNAME", "stoker-0")]);
+        command.envs(self.ec2.iter().flat_map(Ec2::environment));
         let cert = |name: &str| self.dir.join("certs").join(name).display().to_string();
         let path = |name: &str| self.dir.join(name).display().to_string();
         let args = [
@@ -326,7 +336,7 @@ impl Bench {
     /// Changes the policy under a running Stoker, as an operator does: the new file takes the old one's place whole.
     pub fn change_policy(&self, files: &Files) -> anyhow::Result<()> {
         let new = self.dir.join("policy.new");
-        fs::write(&new, files.policy())?;
+        fs::write(&new, files.policy(&self.dir))?;
         Ok(fs::rename(new, self.dir.join("policy.yaml"))?)
     }
 

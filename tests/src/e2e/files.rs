@@ -1,5 +1,7 @@
 //! The policy and the world that a scenario runs in.
 
+use std::path::Path;
+
 /// What differs from one scenario to the next.
 #[derive(Debug, Clone, Copy)]
 pub struct Files {
@@ -21,6 +23,8 @@ pub struct Files {
     pub probes: bool,
     /// Whether nodes come through Karpenter, and not from the simulated supplier.
     pub karpenter: bool,
+    /// Whether they come from a peer of EC2's.
+    pub ec2: bool,
     /// `isolation` of the pool `big`, in the policy's words.
     pub isolation: &'static str,
     /// More pools, and what follows them in a policy, such as quotas.
@@ -42,6 +46,7 @@ pub const CALM: Files = Files {
     small: "  stabilization: { scaleDown: 1s, minimumLife: 0s }\n",
     probes: false,
     karpenter: false,
+    ec2: false,
     isolation: "",
     more: "",
     world: "",
@@ -49,14 +54,19 @@ pub const CALM: Files = Files {
 };
 
 impl Files {
-    /// Two pools over two zones: `small` has one GPU a node, `big` four or eight. Unless `small` says otherwise, free nodes go by the autoscaler's timers alone.
-    pub fn policy(&self) -> String {
+    /// Two pools over two zones: `small` has one GPU a node, `big` four or eight. Unless `small` says otherwise, free nodes go by the
+    /// autoscaler's timers alone. The scenario's files are in `dir`.
+    pub fn policy(&self, dir: &Path) -> String {
         let Self { floor, big, prefer, spot, small, isolation, more, .. } = self;
         // KWOK gives zones no names of its own.
         let (suppliers, class, zones) = if self.karpenter {
-            ("suppliers: [{ name: karpenter, kind: karpenter }]\n", "  nodeClass: gpu\n", "use1-az1, use1-az2")
+            ("suppliers: [{ name: karpenter, kind: karpenter }]\n".to_owned(), "  nodeClass: gpu\n", "use1-az1, use1-az2")
+        } else if self.ec2 {
+            let file = dir.join("aws.yaml");
+            let suppliers = format!("suppliers: [{{ name: aws, kind: aws, config: {} }}]\n", file.display());
+            (suppliers, "  nodeClass: gpu\n", "use1-az1, use1-az2")
         } else {
-            ("", "", "us-east-1a, us-east-1b")
+            (String::new(), "", "us-east-1a, us-east-1b")
         };
         format!(
             "apiVersion: stoker.dev/v1alpha1

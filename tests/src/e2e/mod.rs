@@ -7,6 +7,7 @@ pub mod bench;
 pub mod cluster;
 pub mod daemon;
 pub mod door;
+pub mod ec2;
 pub mod files;
 pub mod flags;
 pub mod karpenter;

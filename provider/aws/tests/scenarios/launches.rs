@@ -34,7 +34,9 @@ async fn a_lost_answer_is_asked_again_and_makes_one_machine() {
 #[tokio::test(start_paused = true)]
 async fn a_stock_out_is_refused_after_one_call_although_its_status_is_500() {
     let bench = Bench::new().await;
-    bench.world(|world| world.region("us-east-1").set_stock("g6.xlarge", "use1-az1", stoker_fake_ec2::Market::OnDemand, Some(0)));
+    bench.world(|world| {
+        world.region("us-east-1").set_stock("g6.xlarge", "use1-az1", stoker_fake_ec2::Market::OnDemand, Some(0))
+    });
     let begun = bench.now();
     let refusal = bench.refused(&bench.usual(1)).await;
     assert_eq!((refusal.kind, refusal.scope), (RefusalKind::OutOfCapacity, RefusalScope::Market));

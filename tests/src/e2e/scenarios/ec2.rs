@@ -1,0 +1,122 @@
+//! Nodes from EC2, by a peer whose machines register what their user data says.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use jiff::Timestamp;
+use rand::{Rng as _, SeedableRng as _};
+use stoker_fake_ec2::{Fault, Market, Rule, events};
+use stoker_service::failpoints::INSTANCE_ANSWERED;
+use tokio::time::sleep;
+
+use super::{GONE, ONE, SCALED};
+use crate::e2e::bench::Bench;
+use crate::e2e::cluster::eventually;
+use crate::e2e::ec2::QUEUE;
+use crate::e2e::files::{CALM, Files};
+
+pub(super) const FILES: Files = Files { ec2: true, ..CALM };
+pub(super) const SPOT: Files = Files { ec2: true, prefer: "spot", ..CALM };
+
+/// Every machine has ended.
+async fn all_gone(bench: &Bench) -> anyhow::Result<()> {
+    eventually("end of the machines", GONE, async || {
+        let left = bench.ec2()?.alive();
+        Ok(if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are left")) })
+    })
+    .await?;
+    bench.ec2()?.ensure_one_a_token()
+}
+
+/// GPU pods wait, machines are made, their kubelets register what the user data says, the scheduler binds the pods, and all goes again. The
+/// first answer is lost on its way, and Stoker is killed right after it has the second.
+pub(super) async fn come_and_go(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.kill_stoker().await?;
+    bench.ec2()?.peer.world().fault(Rule::of("RunInstances", Fault::Lose).times(1));
+    bench.start_stoker_with(INSTANCE_ANSWERED).await?;
+    for pod in ["a", "b"] {
+        bench.cluster.gpu_pod(pod, ONE).await?;
+    }
+    eventually("crash after an answer", SCALED, async || {
+        Ok(if bench.stoker_runs() { Err("it runs".to_owned()) } else { Ok(()) })
+    })
+    .await?;
+    bench.start_stoker().await?;
+    let nodes = bench.cluster.bound(&["a", "b"], SCALED).await?;
+    ensure!(nodes[0] != nodes[1], "two pods share the one GPU of {}", nodes[0]);
+    let alive = bench.ec2()?.alive();
+    ensure!(alive.len() == 2, "{} machines for the 2 that are needed", alive.len());
+    bench.cluster.finish("a").await?;
+    bench.cluster.remove("b").await?;
+    bench.cluster.count(0, GONE).await?;
+    all_gone(bench).await
+}
+
+/// How often Stoker is killed, unless the environment says otherwise.
+const KILLS: &str = "STOKER_E2E_EC2_KILLS";
+
+/// Stoker is killed again and again while machines come, and EC2 throttles, loses answers and is out of order: every pod gets its node, no
+/// machine too many is left, and all go again.
+pub(super) async fn killed(bench: &mut Bench) -> anyhow::Result<()> {
+    const PODS: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let kills = std::env::var(KILLS).map_or(Ok(6), |kills| kills.parse::<u32>()).context(KILLS)?;
+    let mut chance = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+    for kill in 0..kills {
+        let fault = match kill % 3 {
+            0 => Fault::Lose,
+            1 => Fault::status(503, "RequestLimitExceeded", "Request limit exceeded."),
+            _ => Fault::status(500, "InternalError", "An internal error has occurred."),
+        };
+        for action in ["RunInstances", "TerminateInstances", "DescribeInstances"] {
+            bench.ec2()?.peer.world().fault(Rule::of(action, fault.clone()).times(1));
+        }
+        if let Some(pod) = PODS.get(usize::try_from(kill)?) {
+            bench.cluster.gpu_pod(pod, ONE).await?;
+        }
+        sleep(Duration::from_millis(chance.random_range(500..5_000))).await;
+        bench.kill_stoker().await?;
+        bench.start_stoker().await?;
+    }
+    let nodes: BTreeSet<String> = bench.cluster.bound(&PODS, SCALED * 2).await?.into_iter().collect();
+    ensure!(nodes.len() == PODS.len(), "pods share nodes: {nodes:?}");
+    eventually("a machine for each pod", GONE, async || {
+        let left = bench.ec2()?.alive().len();
+        Ok(if left == PODS.len() { Ok(()) } else { Err(format!("{left} machines for {} pods", PODS.len())) })
+    })
+    .await?;
+    for pod in PODS {
+        bench.cluster.remove(pod).await?;
+    }
+    all_gone(bench).await
+}
+
+/// How long the pod of a machine may stay after its notice: the two seconds of the promise, and what its eviction takes.
+const EVICTED: Duration = Duration::from_secs(5);
+
+/// EC2 takes a spot machine back and says so in the queue: its pod is evicted at once, and the next pod gets another machine.
+pub(super) async fn notice(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.cluster.job_pod("a", ONE).await?;
+    let node = bench.cluster.bound(&["a"], SCALED).await?.remove(0);
+    let (peer, now) = (bench.ec2()?.peer.clone(), Timestamp::now());
+    let told = {
+        let mut world = peer.world();
+        let machine = world.alive().first().map(|machine| (*machine).clone()).context("no machine")?;
+        ensure!(machine.market == Market::Spot, "the machine is bought {:?}", machine.market);
+        world.reclaim(&machine.id, now);
+        events::spot_interruption(&machine, now)
+    };
+    peer.send(QUEUE, &told);
+    eventually("its pod gone", EVICTED, async || {
+        Ok(if bench.cluster.has_pod("a").await? { Err("it is still there".to_owned()) } else { Ok(()) })
+    })
+    .await?;
+    bench.cluster.job_pod("b", ONE).await?;
+    let next = bench.cluster.bound(&["b"], SCALED).await?.remove(0);
+    ensure!(next != node, "the new pod is on {node}, which is taken back");
+    eventually("the node that is taken back gone", GONE * 2, async || {
+        Ok(if bench.cluster.node(&node).await?.is_some() { Err(format!("{node} is there")) } else { Ok(()) })
+    })
+    .await?;
+    bench.ec2()?.ensure_one_a_token()
+}
