@@ -218,7 +218,7 @@ impl RegionSupplier {
     /// Spot prices in effect, by type and zone name.
     async fn spot_prices(&self) -> Result<BTreeMap<(InstanceType, String), Quote>, Failure> {
         let now = self.api.now();
-        let moment = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let moment = now.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         let mut newest: BTreeMap<(InstanceType, String), (Timestamp, UsdPerHour)> = BTreeMap::new();
         for types in self.types.chunks(TYPES_IN_A_CALL) {
             let all = Form::ec2("DescribeSpotPriceHistory")
