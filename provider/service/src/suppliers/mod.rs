@@ -134,3 +134,6 @@ pub trait Supplier: Send + Sync + 'static {
     /// What it knows of its markets.
     fn market_facts(&self, wall: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>>;
 }
+
+#[cfg(test)]
+mod tests;
