@@ -43,7 +43,7 @@ pub const GPU_SPECS: &str = "gpu-specs.csv";
 pub const GCP_ZONES: &str = "gcp-zones.csv";
 /// The name of the table of AWS spot interruptions.
 pub const AWS_SPOT_ADVISOR: &str = "aws-spot-advisor.csv";
-/// The name of the table of what AWS's instance types have of pods, local disks and network interfaces.
+/// The name of the table of pods, local disks and network interfaces of AWS's instance types.
 pub const AWS_TYPES: &str = "aws-types.csv";
 /// The name of the table of regions.
 pub const REGIONS: &str = "regions.csv";
@@ -75,7 +75,8 @@ pub fn embedded() -> Result<PriceBook, TableFaults> {
 /// The book of the tables given as name and content.
 ///
 /// A table's kind is told by the last part of its name: [`GPU_SPECS`], [`GCP_ZONES`], [`AWS_SPOT_ADVISOR`], [`AWS_TYPES`],
-/// [`REGIONS`], [`EGRESS`], and any other is a table of offers. The six named ones and one table of offers must be there. Faults show the whole name.
+/// [`REGIONS`], [`EGRESS`], and any other is a table of offers. The six named ones and one table of offers must be
+/// there. Faults show the whole name.
 /// A date after `latest` is a fault: such a figure would never grow old.
 ///
 /// # Errors

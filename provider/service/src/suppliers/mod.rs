@@ -40,7 +40,7 @@ pub struct Launch {
     pub gpus: u32,
     /// Most pods that its kubelet may run (`maxPods`).
     pub pods: u32,
-    /// What its kubelet must reserve (`kubeReserved`), so that it leaves to pods what its group promised.
+    /// What its kubelet must reserve (`kubeReserved`) to leave to pods what its group promised.
     pub kept: Reserves,
     /// Least size of the disk that pods share with the kubelet.
     pub disk: MiB,
@@ -68,7 +68,7 @@ impl Launch {
 }
 
 impl From<LaunchRequest> for Launch {
-    /// A launch of a node of which nothing was promised: the kubelet's defaults, and the usual disk.
+    /// A launch of a node of which nothing was promised: the kubelet's defaults, the usual disk.
     fn from(request: LaunchRequest) -> Self {
         Self {
             request,
