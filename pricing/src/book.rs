@@ -8,6 +8,7 @@ use stoker_core::market::offer::{CapacityType, GpuSpec, InstanceSpec, Market, Pl
 use stoker_core::market::price::{Entry, PriceBook};
 
 use crate::fault::{Fault, Problem};
+use crate::hardware::Hardware;
 use crate::offers::{Offer, Shape};
 use crate::places::{Reclaims, Sold};
 use crate::sheet::At;
@@ -20,6 +21,7 @@ pub(crate) struct Parsed {
     pub(crate) gpus: Vec<(At, GpuSpec)>,
     pub(crate) gcp_zones: Vec<Sold>,
     pub(crate) reclaims: Vec<(At, Reclaims)>,
+    pub(crate) aws_types: Vec<(At, Hardware)>,
     pub(crate) regions: Vec<(At, Located)>,
     pub(crate) egress: Vec<(At, Priced)>,
 }
@@ -42,6 +44,7 @@ pub(crate) fn build(parsed: Parsed, faults: &mut Vec<Fault>) -> PriceBook {
     }
     let reclaims =
         unique(parsed.reclaims, "region and instance_type", |rate| (rate.region.clone(), rate.instance_type.clone()), faults);
+    let aws_types = unique(parsed.aws_types, "instance_type", |hardware| hardware.instance_type.clone(), faults);
     let regions = unique(parsed.regions, "cloud and region", |at| (at.cloud.clone(), at.region.clone()), faults);
     let egress = unique(parsed.egress, "cloud, crosses, from and to", |price| price.hop.clone(), faults);
     book.set_transfers(transfers::join(regions, egress, faults));
@@ -51,7 +54,7 @@ pub(crate) fn build(parsed: Parsed, faults: &mut Vec<Fault>) -> PriceBook {
         |offer| (offer.cloud.clone(), offer.region.clone(), offer.zone.clone(), offer.instance_type.clone()),
         faults,
     );
-    insert_specs(&mut book, &offers, faults);
+    insert_specs(&mut book, &offers, &aws_types, faults);
     let known = Known {
         gcp_zones: gcp_zones(parsed.gcp_zones),
         aws_zoned: aws_zoned(&offers),
@@ -91,7 +94,8 @@ fn unique<K: Ord, V: PartialEq>(
 }
 
 /// One specification an instance type; the types whose GPU count no source tells have none.
-fn insert_specs(book: &mut PriceBook, offers: &[(At, Offer)], faults: &mut Vec<Fault>) {
+fn insert_specs(book: &mut PriceBook, offers: &[(At, Offer)], aws_types: &[(At, Hardware)], faults: &mut Vec<Fault>) {
+    let hardware: BTreeMap<_, _> = aws_types.iter().map(|(_, hardware)| (&hardware.instance_type, hardware)).collect();
     let mut shapes: BTreeMap<(&Cloud, &InstanceType), (&At, &Shape)> = BTreeMap::new();
     for (at, offer) in offers {
         let (first, shape) = *shapes.entry((&offer.cloud, &offer.instance_type)).or_insert((at, &offer.shape));
@@ -102,6 +106,7 @@ fn insert_specs(book: &mut PriceBook, offers: &[(At, Offer)], faults: &mut Vec<F
     }
     for ((cloud, instance_type), (_, shape)) in shapes {
         let Some(gpus) = shape.gpus else { continue };
+        let hardware = hardware.get(instance_type).filter(|_| cloud.as_str() == "aws");
         book.insert_spec(InstanceSpec {
             cloud: cloud.clone(),
             instance_type: instance_type.clone(),
@@ -111,8 +116,8 @@ fn insert_specs(book: &mut PriceBook, offers: &[(At, Offer)], faults: &mut Vec<F
             vcpus: shape.vcpus,
             memory: shape.memory,
             arch: shape.arch,
-            network: None,
-            local_disk: None,
+            network: hardware.map(|hardware| hardware.network),
+            local_disk: hardware.and_then(|hardware| hardware.local_disk),
         });
     }
 }

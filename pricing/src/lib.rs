@@ -21,6 +21,7 @@ use stoker_core::market::price::PriceBook;
 mod book;
 mod cell;
 mod fault;
+mod hardware;
 mod offers;
 mod places;
 mod sheet;
@@ -42,14 +43,15 @@ pub const GPU_SPECS: &str = "gpu-specs.csv";
 pub const GCP_ZONES: &str = "gcp-zones.csv";
 /// The name of the table of AWS spot interruptions.
 pub const AWS_SPOT_ADVISOR: &str = "aws-spot-advisor.csv";
-
+/// The name of the table of pods, local disks and network interfaces of AWS's instance types.
+pub const AWS_TYPES: &str = "aws-types.csv";
 /// The name of the table of regions.
 pub const REGIONS: &str = "regions.csv";
 /// The name of the table of what moving data costs.
 pub const EGRESS: &str = "egress.csv";
 
 /// The built-in tables.
-const EMBEDDED: [(&str, &str); 9] = [
+const EMBEDDED: [(&str, &str); 10] = [
     ("pricing/tables/aws.csv", include_str!("../tables/aws.csv")),
     ("pricing/tables/azure.csv", include_str!("../tables/azure.csv")),
     ("pricing/tables/gcp.csv", include_str!("../tables/gcp.csv")),
@@ -57,6 +59,7 @@ const EMBEDDED: [(&str, &str); 9] = [
     ("pricing/tables/gpu-specs.csv", include_str!("../tables/gpu-specs.csv")),
     ("pricing/tables/gcp-zones.csv", include_str!("../tables/gcp-zones.csv")),
     ("pricing/tables/aws-spot-advisor.csv", include_str!("../tables/aws-spot-advisor.csv")),
+    ("pricing/tables/aws-types.csv", include_str!("../tables/aws-types.csv")),
     ("pricing/tables/regions.csv", include_str!("../tables/regions.csv")),
     ("pricing/tables/egress.csv", include_str!("../tables/egress.csv")),
 ];
@@ -71,8 +74,9 @@ pub fn embedded() -> Result<PriceBook, TableFaults> {
 
 /// The book of the tables given as name and content.
 ///
-/// A table's kind is told by the last part of its name: [`GPU_SPECS`], [`GCP_ZONES`], [`AWS_SPOT_ADVISOR`],
-/// [`REGIONS`], [`EGRESS`], and any other is a table of offers. The five named ones and one table of offers must be there. Faults show the whole name.
+/// A table's kind is told by the last part of its name: [`GPU_SPECS`], [`GCP_ZONES`], [`AWS_SPOT_ADVISOR`], [`AWS_TYPES`],
+/// [`REGIONS`], [`EGRESS`], and any other is a table of offers. The six named ones and one table of offers must be
+/// there. Faults show the whole name.
 /// A date after `latest` is a fault: such a figure would never grow old.
 ///
 /// # Errors
@@ -80,7 +84,7 @@ pub fn embedded() -> Result<PriceBook, TableFaults> {
 pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>, latest: Timestamp) -> Result<PriceBook, TableFaults> {
     let mut parsed = book::Parsed::default();
     let mut faults = Vec::new();
-    let mut missing = vec![GPU_SPECS, GCP_ZONES, AWS_SPOT_ADVISOR, REGIONS, EGRESS];
+    let mut missing = vec![GPU_SPECS, GCP_ZONES, AWS_SPOT_ADVISOR, AWS_TYPES, REGIONS, EGRESS];
     let mut has_offers = false;
     for (name, bytes) in tables {
         let kind = name.rsplit(['/', '\\']).next().unwrap_or(name);
@@ -90,6 +94,7 @@ pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>, latest: T
             GPU_SPECS => parsed.gpus.extend(specs::parse(&table, bytes, &mut faults)),
             GCP_ZONES => parsed.gcp_zones.extend(places::parse_zones(&table, bytes, &mut faults)),
             AWS_SPOT_ADVISOR => parsed.reclaims.extend(places::parse_advisor(&table, bytes, &mut faults)),
+            AWS_TYPES => parsed.aws_types.extend(hardware::parse(&table, bytes, &mut faults)),
             REGIONS => parsed.regions.extend(transfers::parse_regions(&table, bytes, &mut faults)),
             EGRESS => parsed.egress.extend(transfers::parse_egress(&table, bytes, &mut faults)),
             _ => {

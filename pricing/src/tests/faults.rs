@@ -25,7 +25,8 @@ fn offers(lines: &[&str]) -> Result<PriceBook, TableFaults> {
 }
 
 fn load_with(tables: &[(&str, &str)]) -> Result<PriceBook, TableFaults> {
-    let headers = ["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv", "regions.csv", "egress.csv"].map(|name| {
+    let names = ["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv", "aws-types.csv", "regions.csv", "egress.csv"];
+    let headers = names.map(|name| {
         let header = table(name).lines().next().unwrap();
         (format!("t/{name}"), header)
     });
@@ -175,8 +176,14 @@ fn lines_that_differ_on_one_thing_are_faults() {
     );
     let text = format!("{HEADER}\n{LINE}\n");
     let other = format!("{HEADER}\n{dearer}\n");
-    let said = said(load_with(&[("t/a.csv", &text), ("t/b.csv", &other)]));
-    assert!(said.starts_with("t/b.csv:2: contradicts t/a.csv:2"), "{said}");
+    let both = said(load_with(&[("t/a.csv", &text), ("t/b.csv", &other)]));
+    assert!(both.starts_with("t/b.csv:2: contradicts t/a.csv:2"), "{both}");
+    let header = table("aws-types.csv").lines().next().unwrap();
+    let types = format!("{header}\ng6.xlarge,58,250,,1,x,\ng6.xlarge,29,250,,1,x,\n");
+    assert_eq!(
+        said(load_with(&[("t/a.csv", &text), ("t/aws-types.csv", &types)])),
+        "t/aws-types.csv:3: contradicts t/aws-types.csv:2, which has the same instance_type: keep one of them"
+    );
 }
 
 #[test]
@@ -213,6 +220,21 @@ fn other_tables_are_checked_too() {
             "t/aws-spot-advisor.csv",
             line("aws-spot-advisor.csv", "us-east-1,g6.xlarge,<5,250,50,x,"),
             "interruption_pct_month \"250\" is not a percentage from 0 to 100, e.g. 2.5",
+        ),
+        (
+            "t/aws-types.csv",
+            line("aws-types.csv", "g6.xlarge,,250,,1,x,"),
+            "pods is empty: write how many pods its network has addresses for, or remove the line",
+        ),
+        (
+            "t/aws-types.csv",
+            line("aws-types.csv", "g6.xlarge,58,0,,1,x,"),
+            "local_disk_gb \"0\" is not a number of GB above 0: leave it empty where there is no local disk",
+        ),
+        (
+            "t/aws-types.csv",
+            line("aws-types.csv", "g6.xlarge,58,250,none,1,x,"),
+            "efa_interfaces \"none\" is not a number of interfaces above 0: leave it empty where there is none",
         ),
         (
             "t/regions.csv",
@@ -278,6 +300,7 @@ fn what_is_not_there_is_told() {
         said,
         "gcp-zones.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
          aws-spot-advisor.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
+         aws-types.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
          regions.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
          egress.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
          the set of tables: has no table of offers: add one, e.g. aws.csv"

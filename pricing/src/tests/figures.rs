@@ -197,6 +197,44 @@ fn instance_types_are_what_they_are_made_of() {
 }
 
 #[test]
+fn aws_types_have_the_pods_disks_and_interfaces_of_their_network() {
+    let book = book();
+    let told = |instance_type: &str| {
+        let spec = spec(&book, "aws", instance_type);
+        let network = spec.network.unwrap_or_else(|| panic!("{instance_type}"));
+        (
+            network.pods,
+            network.cards,
+            network.efa_interfaces,
+            spec.local_disk.map(|disk| (disk.0 << 20).div_ceil(1_000_000_000)),
+        )
+    };
+    for (instance_type, expected) in [
+        ("g4dn.xlarge", (29, 1, 0, Some(125))),
+        ("g5.xlarge", (58, 1, 0, Some(250))),
+        ("g5g.xlarge", (58, 1, 0, None)),
+        ("g6.xlarge", (58, 1, 0, Some(250))),
+        ("g6.12xlarge", (234, 1, 1, Some(3760))),
+        ("g5.48xlarge", (345, 1, 1, Some(7600))),
+        ("p4d.24xlarge", (737, 4, 4, Some(8000))),
+        ("p5.4xlarge", (118, 1, 1, Some(3800))),
+        ("p5.48xlarge", (100, 32, 32, Some(30400))),
+        ("p5en.48xlarge", (198, 16, 16, Some(30400))),
+        ("p6-b200.48xlarge", (198, 8, 8, Some(30400))),
+        // One of its cards has no EFA.
+        ("p6-b300.48xlarge", (198, 17, 16, Some(30400))),
+    ] {
+        assert_eq!(told(instance_type), expected, "{instance_type}");
+    }
+    let of_aws = book.specs().filter(|spec| spec.cloud.as_str() == "aws");
+    let without: Vec<_> = of_aws.filter(|spec| spec.network.is_none()).map(|spec| spec.instance_type.as_str()).collect();
+    assert_eq!(without, ["p3.16xlarge", "p3.2xlarge", "p3.8xlarge"]);
+    let sold: BTreeSet<_> = rows("aws.csv").into_iter().map(|row| row["instance_type"].clone()).collect();
+    assert!(rows("aws-types.csv").iter().all(|row| sold.contains(&row["instance_type"])), "of what aws.csv sells");
+    assert!(book.specs().all(|spec| spec.cloud.as_str() == "aws" || (spec.network, spec.local_disk) == (None, None)));
+}
+
+#[test]
 fn only_the_types_without_a_gpu_count_have_no_spec() {
     let book = book();
     let without: BTreeSet<&str> = book
@@ -302,7 +340,8 @@ fn counts_are_those_of_the_tables() {
         ]
     );
     assert_eq!(rows("aws.csv").iter().filter(|row| row["zone"].is_empty()).count(), 706);
-    assert_eq!((rows("gcp-zones.csv").len(), rows("aws-spot-advisor.csv").len()), (697, 614));
+    let lines = ["gcp-zones.csv", "aws-spot-advisor.csv", "aws-types.csv"].map(|name| rows(name).len());
+    assert_eq!(lines, [697, 614, 65]);
     let book = book();
     assert_eq!((book.entries().count(), book.unzoned().count()), (4315, 504));
 }
@@ -319,7 +358,8 @@ fn every_figure_names_a_source_that_is_described() {
         assert!(!source.is_empty() && !date.is_empty(), "{quote:?}");
         assert!(quote.price > UsdPerHour::ZERO);
     }
-    let columns = OFFERS.into_iter().chain(["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv", "egress.csv"]);
+    let columns =
+        OFFERS.into_iter().chain(["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv", "aws-types.csv", "egress.csv"]);
     let sources: BTreeSet<String> = columns
         .flat_map(rows)
         .flat_map(|row| row.into_iter().filter(|(column, _)| column == "source" || column.ends_with("_source")))

@@ -15,8 +15,16 @@ impl Random {
     }
 }
 
-const NAMES: [&str; 7] =
-    ["aws.csv", "gcp.csv", "gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv", "regions.csv", "egress.csv"];
+const NAMES: [&str; 8] = [
+    "aws.csv",
+    "gcp.csv",
+    "gpu-specs.csv",
+    "gcp-zones.csv",
+    "aws-spot-advisor.csv",
+    "aws-types.csv",
+    "regions.csv",
+    "egress.csv",
+];
 
 /// The header and some lines of a table, from anywhere in it.
 fn excerpt(name: &str, random: &mut Random) -> Vec<u8> {

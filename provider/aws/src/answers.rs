@@ -258,15 +258,6 @@ pub(crate) struct SpotStatus {
     pub(crate) update_time: Option<String>,
 }
 
-/// The answer of `GetConsoleOutput`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Console {
-    /// Base64.
-    #[serde(deserialize_with = "filled")]
-    pub(crate) output: Option<String>,
-}
-
 /// The answer of `GetCallerIdentity`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -366,6 +357,42 @@ pub(crate) struct Message {
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct Products {
     pub(crate) price_list: Vec<String>,
+}
+
+/// A product of the price list: its on-demand terms, each with its rates.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Product {
+    terms: Terms,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Terms {
+    #[serde(rename = "OnDemand")]
+    on_demand: BTreeMap<String, Offer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Offer {
+    price_dimensions: BTreeMap<String, Rate>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Rate {
+    unit: String,
+    price_per_unit: BTreeMap<String, String>,
+}
+
+impl Product {
+    /// Dollars an hour, as text; `None` where it is not sold so, or for another money.
+    pub(crate) fn usd_per_hour(&self) -> Option<&str> {
+        let rates = self.terms.on_demand.values().flat_map(|offer| offer.price_dimensions.values());
+        let mut hourly = rates.filter(|rate| rate.unit == "Hrs").filter_map(|rate| rate.price_per_unit.get("USD"));
+        hourly.next().map(String::as_str)
+    }
 }
 
 /// What an event of EventBridge says, as far as it matters. Fields that are not used may be anything.

@@ -3,6 +3,7 @@
 //! `aws.yaml` ([`config`]) says what machines are made with; the policy says which are bought.
 
 mod answers;
+pub mod check;
 pub mod config;
 mod launch;
 mod machine;

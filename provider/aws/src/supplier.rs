@@ -91,11 +91,7 @@ impl Aws {
         book: &PriceBook,
         access: Access,
     ) -> Self {
-        let mut types: BTreeMap<Region, BTreeSet<InstanceType>> = BTreeMap::new();
-        for (market, _) in book.entries().filter(|(market, _)| market.place.cloud.as_str() == "aws") {
-            types.entry(market.place.region.clone()).or_default().insert(market.place.instance_type.clone());
-        }
-        let types = types.into_iter().map(|(region, types)| (region, types.into_iter().collect())).collect();
+        let types = types_of(book);
         let state = State { config: Arc::new(config.clone()), regions: BTreeMap::new(), file_fault: None };
         let aws = Self { name, cluster, access, types, file, state: Mutex::new(state), changed: Arc::default() };
         aws.take(config).await;
@@ -127,7 +123,9 @@ impl Aws {
                     let api = self.access.api(name, wanted).await;
                     let types = self.types.get(name).cloned().unwrap_or_default();
                     let (cluster, changed) = (self.cluster.clone(), Arc::clone(&self.changed));
-                    RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed)
+                    let region = RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed);
+                    region.follow_notices();
+                    region
                 }
             };
             regions.insert(name.clone(), region);
@@ -160,6 +158,15 @@ impl Aws {
         let of_zone = regions.iter().filter(|(name, _)| zone.starts_with(name.as_str()));
         of_zone.max_by_key(|(name, _)| name.as_str().len()).map(|(_, region)| Arc::clone(region))
     }
+}
+
+/// GPU types that the price tables know on AWS, by region.
+pub(crate) fn types_of(book: &PriceBook) -> BTreeMap<Region, Vec<InstanceType>> {
+    let mut types: BTreeMap<Region, BTreeSet<InstanceType>> = BTreeMap::new();
+    for (market, _) in book.entries().filter(|(market, _)| market.place.cloud.as_str() == "aws") {
+        types.entry(market.place.region.clone()).or_default().insert(market.place.instance_type.clone());
+    }
+    types.into_iter().map(|(region, types)| (region, types.into_iter().collect())).collect()
 }
 
 impl Supplier for Aws {

@@ -13,7 +13,7 @@ use stoker_core::market::price::{Entry, PriceBook};
 pub(crate) const LATEST: Timestamp = Timestamp::constant(1_893_456_000, 0);
 
 /// Each table, as far as the rows of the others need it.
-pub(crate) const TABLES: [(&str, &str); 6] = [
+pub(crate) const TABLES: [(&str, &str); 7] = [
     (
         "aws.csv",
         "cloud,region,zone,instance_type,arch,gpu_model,gpu_count,gpu_memory_gib,vcpu,memory_gib,on_demand_usd_hour,\
@@ -34,6 +34,11 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
         stoker_pricing::AWS_SPOT_ADVISOR,
         "region,instance_type,bucket,interruption_pct_month,savings_pct,source,date\n\
          us-east-1,g6.xlarge,<5,2.5,61,aws-spot-advisor,2025-06-28\n",
+    ),
+    (
+        stoker_pricing::AWS_TYPES,
+        "instance_type,pods,local_disk_gb,efa_interfaces,network_cards,source,date\n\
+         g6.xlarge,58,250,,1,moto-5.2.5,2026-10-27\n",
     ),
     (stoker_pricing::REGIONS, "cloud,region,continent,place\naws,us-east-1,north-america,Virginia\n"),
     (stoker_pricing::EGRESS, "cloud,crosses,from,to,usd_gib,source,date\naws,zone,,,0.01,skyplane-0513671,2023-04-27\n"),

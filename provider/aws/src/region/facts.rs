@@ -18,7 +18,7 @@ use stoker_core::policy::QuotaKey;
 use tokio::time::Instant;
 
 use super::RegionSupplier;
-use crate::answers::{Offerings, Reservation, Reservations, ServiceQuota, SpotPrice, SpotPrices};
+use crate::answers::{Offerings, Product, Products, Reservation, Reservations, ServiceQuota, SpotPrice, SpotPrices};
 use crate::config::Config;
 use crate::wire::{Failure, Form, Service};
 
@@ -26,6 +26,10 @@ const SPOT_PRICES_EVERY: Duration = Duration::from_mins(5);
 const OFFERINGS_EVERY: Duration = Duration::from_hours(12);
 const QUOTAS_EVERY: Duration = Duration::from_mins(15);
 const RESERVATIONS_EVERY: Duration = Duration::from_mins(1);
+
+/// List prices change with announcements: each type is asked once a day, a few at a time.
+const LIST_PRICES_EVERY: Duration = Duration::from_hours(24);
+const LIST_PRICES_AT_ONCE: usize = 10;
 
 /// How long a price or a quota that is asked again and says the same is shown as of before: each new moment is one more thing to write down.
 const STEADY_FOR: SignedDuration = SignedDuration::from_mins(30);
@@ -70,6 +74,9 @@ pub(super) struct Facts {
     offered: Fact<BTreeSet<(InstanceType, ZoneId)>>,
     quotas: Fact<BTreeMap<&'static str, QuotaFact>>,
     reservations: Fact<(Timestamp, Vec<Reservation>)>,
+    /// List prices, and when each was asked. A type that the list does not have is asked again as one that it has.
+    list: BTreeMap<InstanceType, (Option<Quote>, Instant)>,
+    list_failed: Option<String>,
 }
 
 /// What of a region's facts goes into those of the supplier.
@@ -86,7 +93,13 @@ impl Facts {
     /// What could not be had, and why.
     pub(super) fn faults(&self) -> Vec<String> {
         let failed = [&self.spot.failed, &self.offered.failed, &self.quotas.failed, &self.reservations.failed];
-        failed.into_iter().flatten().cloned().collect()
+        failed.into_iter().chain([&self.list_failed]).flatten().cloned().collect()
+    }
+
+    /// The types whose list prices are to be asked next.
+    fn unpriced(&self, types: &[InstanceType]) -> Vec<InstanceType> {
+        let is_due = |name: &&InstanceType| self.list.get(name).is_none_or(|(_, at)| at.elapsed() >= LIST_PRICES_EVERY);
+        types.iter().filter(is_due).take(LIST_PRICES_AT_ONCE).cloned().collect()
     }
 
     /// Whether that reservation is a capacity block.
@@ -144,6 +157,12 @@ impl RegionSupplier {
                 told.quotes.push((market, quote.clone()));
             }
         }
+        for (instance_type, (quote, _)) in &facts.list {
+            for (zone, quote) in looked.subnets.keys().filter_map(|zone| Some((zone, quote.as_ref()?))) {
+                let market = Market { place: place(zone, instance_type), capacity_type: CapacityType::OnDemand };
+                told.quotes.push((market, quote.clone()));
+            }
+        }
         told.offered = facts.offered.value.as_ref().map(|offered| {
             // A zone without a subnet of ours sells us nothing.
             let ours = offered.iter().filter(|(_, zone)| looked.subnets.contains_key(zone));
@@ -177,7 +196,7 @@ impl RegionSupplier {
 
     /// Asks for every fact that is due, all at once.
     async fn refresh(&self) {
-        let (spot, offered, quotas, reservations) = {
+        let (spot, offered, quotas, reservations, unpriced) = {
             let known = self.known();
             let facts = &known.facts;
             (
@@ -185,13 +204,15 @@ impl RegionSupplier {
                 facts.offered.is_due(OFFERINGS_EVERY),
                 facts.quotas.is_due(QUOTAS_EVERY),
                 facts.reservations.is_due(RESERVATIONS_EVERY),
+                facts.unpriced(&self.types),
             )
         };
-        let (spot, offered, quotas, reservations) = tokio::join!(
+        let (spot, offered, quotas, reservations, list) = tokio::join!(
             OptionFuture::from(spot.then(|| self.spot_prices())),
             OptionFuture::from(offered.then(|| self.offerings())),
             OptionFuture::from(quotas.then(|| self.quotas())),
             OptionFuture::from(reservations.then(|| self.reservations())),
+            self.list_prices(unpriced),
         );
         let mut known = self.known();
         let facts = &mut known.facts;
@@ -213,10 +234,17 @@ impl RegionSupplier {
         if let Some(answer) = reservations {
             facts.reservations.take("reservations", answer);
         }
+        match list {
+            Ok(list) => {
+                facts.list.extend(list.into_iter().map(|(name, quote)| (name, (quote, Instant::now()))));
+                facts.list_failed = None;
+            }
+            Err(failure) => facts.list_failed = Some(format!("list prices cannot be asked, and the tables' hold: {failure}")),
+        }
     }
 
     /// Spot prices in effect, by type and zone name.
-    async fn spot_prices(&self) -> Result<BTreeMap<(InstanceType, String), Quote>, Failure> {
+    pub(super) async fn spot_prices(&self) -> Result<BTreeMap<(InstanceType, String), Quote>, Failure> {
         let now = self.api.now();
         let moment = now.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         let mut newest: BTreeMap<(InstanceType, String), (Timestamp, UsdPerHour)> = BTreeMap::new();
@@ -248,8 +276,38 @@ impl RegionSupplier {
         Ok(newest.into_iter().map(|(key, (_, price))| (key, quote(price))).collect())
     }
 
+    /// What those types cost on demand; `None` where the price list does not have one.
+    async fn list_prices(&self, types: Vec<InstanceType>) -> Result<Vec<(InstanceType, Option<Quote>)>, Failure> {
+        // China has a list of its own, in another money.
+        if self.name.as_str().starts_with("cn-") {
+            return Ok(Vec::new());
+        }
+        let now = self.api.now();
+        let source: Arc<str> = Arc::from(format!("aws-pricing@{}", now.strftime("%Y-%m-%d")));
+        let mut priced = Vec::with_capacity(types.len());
+        for name in types {
+            let is = |field: &str, value: &str| json!({ "Type": "TERM_MATCH", "Field": field, "Value": value });
+            let filters = [
+                is("instanceType", name.as_str()),
+                is("regionCode", self.name.as_str()),
+                is("operatingSystem", "Linux"),
+                is("tenancy", "Shared"),
+                is("preInstalledSw", "NA"),
+                is("capacitystatus", "Used"),
+            ];
+            let asked = json!({ "ServiceCode": "AmazonEC2", "Filters": filters, "MaxResults": 10 });
+            let Products { price_list } = self.api.ask_json(Service::Pricing, "GetProducts", &asked).await?;
+            let products = price_list.iter().filter_map(|text| serde_json::from_str::<Product>(text).ok());
+            let price = products.filter_map(|product| UsdPerHour::parse_usd(product.usd_per_hour()?).ok()).max();
+            let price = price.filter(|price| *price > UsdPerHour::ZERO);
+            let quote = |price| Quote { price, kind: QuoteKind::List, as_of: Some(now), source: Arc::clone(&source) };
+            priced.push((name, price.map(quote)));
+        }
+        Ok(priced)
+    }
+
     /// Which types are sold in which zones.
-    async fn offerings(&self) -> Result<BTreeSet<(InstanceType, ZoneId)>, Failure> {
+    pub(super) async fn offerings(&self) -> Result<BTreeSet<(InstanceType, ZoneId)>, Failure> {
         let mut offered = BTreeSet::new();
         for types in self.types.chunks(TYPES_IN_A_CALL) {
             let all = Form::ec2("DescribeInstanceTypeOfferings")
@@ -273,7 +331,7 @@ impl RegionSupplier {
     }
 
     /// The account's quotas of GPU machines, in vCPUs.
-    async fn quotas(&self) -> Result<BTreeMap<&'static str, QuotaFact>, Failure> {
+    pub(super) async fn quotas(&self) -> Result<BTreeMap<&'static str, QuotaFact>, Failure> {
         let mut quotas = BTreeMap::new();
         for quota in KnownQuota::all().filter(|quota| quota.cloud == "aws") {
             let name = quota.name;
@@ -295,7 +353,7 @@ impl RegionSupplier {
     }
 
     /// Reservations and capacity blocks that are active, or will be.
-    async fn reservations(&self) -> Result<(Timestamp, Vec<Reservation>), Failure> {
+    pub(super) async fn reservations(&self) -> Result<(Timestamp, Vec<Reservation>), Failure> {
         let as_of = self.api.now();
         let all = Form::ec2("DescribeCapacityReservations").filter("state", ["active", "scheduled"]);
         let (mut found, mut page) = (Vec::new(), Some(all.clone()));

@@ -1,5 +1,6 @@
 //! One account in one region: asked, listed and failing by itself.
 
+mod check;
 mod facts;
 mod launching;
 mod listing;
@@ -81,7 +82,7 @@ impl RegionSupplier {
         changed: Arc<Notify>,
     ) -> Arc<Self> {
         let started_at = api.now();
-        let region = Arc::new(Self {
+        Arc::new(Self {
             name,
             config,
             cluster,
@@ -93,11 +94,14 @@ impl RegionSupplier {
             known: Mutex::default(),
             changed,
             tasks: Mutex::default(),
-        });
+        })
+    }
+
+    /// Follows notices from now on, as long as it is there.
+    pub(crate) fn follow_notices(self: &Arc<Self>) {
         let mut tasks = JoinSet::new();
-        tasks.spawn(notices::follow(Arc::downgrade(&region)));
-        *region.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
-        region
+        tasks.spawn(notices::follow(Arc::downgrade(self)));
+        *self.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -111,6 +111,16 @@ impl Failure {
         }
     }
 
+    /// The action that IAM does not allow; `None` where it is not that.
+    pub(crate) fn denied(&self) -> Option<String> {
+        let Self::Said(said) = self else { return None };
+        let is_denial = matches!(
+            said.code.as_str(),
+            "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" | "AccessDenied.Exception"
+        );
+        is_denial.then(|| said.action.to_owned())
+    }
+
     /// The code that AWS answered with; `None` where it did not answer.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {

@@ -220,6 +220,10 @@ fn zone_name(facts: &MarketFacts, place: &Place) -> ZoneName {
 
 /// The group's id. The autoscaler keeps a group's first template forever, so what an operator can change of it (labels, taints, sharing)
 /// is part of the id by a short digest; the defaults leave no mark.
+///
+/// Figures of the machine (CPUs, memory, pods) leave no mark. The autoscaler simulates a group that
+/// had a node with a copy of that node, which has the machine's own figures whatever the tables say.
+/// It simulates a group that had none with its current template.
 fn group_id(pool: &Pool, place: &Place, zone_name: &ZoneName, split: Option<CapacityType>) -> Result<NodeGroupId, Exclusion> {
     let mut id = format!("{}.{}.{zone_name}", pool.name, label_value(place.instance_type.as_str()).replace('.', "-"));
     if let Some(capacity_type) = split {

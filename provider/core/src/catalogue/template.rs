@@ -35,7 +35,7 @@ const VM_OVERHEAD_MILLI: u64 = 75;
 /// The kubelet's default hard eviction threshold for memory.
 const EVICTION: MiB = MiB(100);
 
-/// What the kubelet reserves (`kubeReserved`) of CPU and memory. Its eviction threshold comes on top.
+/// What the kubelet reserves of CPU and memory (`kubeReserved`). Its eviction threshold is extra.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reserves {
     /// CPU in thousandths of a core.
@@ -95,8 +95,9 @@ const fn reserved_milli_cpu(vcpus: u64) -> u64 {
 /// Memory that the kubelet and the system keep. On AWS 255 MiB and 11 MiB a pod (EKS); elsewhere a quarter of the first 4 GiB, a
 /// fifth of the next 4, a tenth of the next 8, 6 % of the next 112 and 2 % of the rest (GKE, AKS before 1.29).
 ///
-/// EKS's image and Karpenter's EC2NodeClass count every pod that the network has addresses for, whatever `maxPods` is. A node that
-/// reserves less has more memory than its template, which does no harm; the reverse makes pods that never fit.
+/// EKS's image and Karpenter's `EC2NodeClass` count all addresses of the network, whatever
+/// `maxPods` is. A node that reserves less has more memory than its template, which does no harm.
+/// A node that reserves more is bought for pods that never fit.
 fn reserved_memory(spec: &InstanceSpec, memory: MiB) -> MiB {
     if spec.cloud.as_str() == "aws" {
         return MiB(255 + 11 * u64::from(spec.network_pods()));

@@ -513,6 +513,24 @@ impl MarketFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::ids::InstanceType;
+
+    #[test]
+    fn a_supplier_makes_no_node_where_its_cloud_sells_none() {
+        let place = |zone: &str| Place {
+            cloud: Cloud::new("aws").unwrap(),
+            region: Region::new("us-east-1").unwrap(),
+            zone: ZoneId::new(zone).unwrap(),
+            instance_type: InstanceType::new("g6.xlarge").unwrap(),
+        };
+        let (here, there) = (place("use1-az1"), place("use1-az3"));
+        let region = (here.cloud.clone(), here.region.clone());
+        let mut facts = MarketFacts { clouds: [here.cloud.clone()].into(), ..MarketFacts::default() };
+        facts.node_classes = Some(BTreeSet::new());
+        assert_eq!(facts.can_make(&there, None), Ok(()), "it has not said");
+        facts.offered.insert(region, [here.clone()].into());
+        assert_eq!((facts.can_make(&here, None), facts.can_make(&there, None)), (Ok(()), Err(CannotMake::Place)));
+    }
 
     #[test]
     fn a_key_reads_back_as_it_was_written() {

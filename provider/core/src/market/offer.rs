@@ -145,7 +145,8 @@ pub struct InstanceSpec {
     /// Network interfaces; `None` where no source names them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// Size of all its local disks (the instance store); `None` where it has none, or no source names them.
+    /// Size of all its local disks (the instance store).
+    /// `None` where it has none, or no source names them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_disk: Option<MiB>,
 }
@@ -373,6 +374,19 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Journals of before know nothing of network and disks.
+    #[test]
+    fn a_type_that_was_written_without_its_network_reads_and_writes_the_same() {
+        let written = r#"{"cloud":"aws","instance_type":"g6.xlarge","gpu_model":"L4","gpus":1000,"gpu_memory":24576,"vcpus":4,"memory":16384,"arch":"amd64"}"#;
+        let mut spec: InstanceSpec = serde_json::from_str(written).unwrap();
+        assert_eq!((spec.network, spec.local_disk, spec.network_pods()), (None, None, PODS));
+        assert_eq!(serde_json::to_string(&spec).unwrap(), written);
+        spec.network = Some(Network { pods: 58, cards: 1, efa_interfaces: 0 });
+        spec.local_disk = Some(MiB(238_418));
+        let again = serde_json::from_str::<InstanceSpec>(&serde_json::to_string(&spec).unwrap()).unwrap();
+        assert_eq!((again.network_pods(), again), (58, spec));
+    }
 
     #[test]
     fn capabilities_compare_as_versions() {

@@ -43,7 +43,7 @@ pub struct Launch {
     pub gpus: u32,
     /// Most pods that its kubelet may run (`maxPods`).
     pub pods: u32,
-    /// What its kubelet must reserve (`kubeReserved`), so that it leaves to pods what its group promised.
+    /// What its kubelet must reserve (`kubeReserved`) to leave to pods what its group promised.
     pub kept: Reserves,
     /// Least size of the disk that pods share with the kubelet.
     pub disk: MiB,
@@ -144,3 +144,6 @@ pub trait Supplier: Send + Sync + 'static {
     /// What it knows of its markets.
     fn market_facts(&self, wall: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,6 +49,23 @@ fn each_fault_of_suppliers_names_the_place_and_the_cure() {
             json!([{ "name": "karpenter", "kind": "karpenter", "bootTemplate": "/boot.yaml" }]),
             "suppliers[0].bootTemplate is for kind: plugin only: take it out",
         ),
+        (json!([{ "name": "a", "kind": "aws" }]), "suppliers[0] has no config: write where its file is mounted"),
+        (
+            json!([{ "name": "a", "kind": "aws", "config": "aws.yaml" }]),
+            "suppliers[0].config is no absolute path: write where the file is mounted, such as /etc/stoker/aws.yaml",
+        ),
+        (
+            json!([{ "name": "a", "kind": "aws", "config": "/aws.yaml", "endpoint": "unix:///a" }]),
+            "suppliers[0].endpoint is for kind: plugin only: take it out",
+        ),
+        (
+            json!([{ "name": "karpenter", "kind": "aws", "config": "/aws.yaml" }]),
+            "karpenter is the name of a built-in supplier: give AWS its own",
+        ),
+        (
+            json!([{ "name": "karpenter", "kind": "karpenter", "config": "/aws.yaml" }]),
+            "suppliers[0].config is for kind: aws only: take it out",
+        ),
         (json!([plugin("a", "unix:///")]), "is no endpoint: write unix:///path/to/socket"),
         (json!([plugin("simulated", "unix:///a")]), "simulated is the name of a built-in supplier: give the plugin its own"),
         (

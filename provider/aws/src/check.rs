@@ -1,0 +1,42 @@
+//! `stoker aws check`: the configuration held against the account.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use stoker_core::base::ids::{ClusterName, InstanceType, Region};
+use stoker_core::market::offer::InstanceSpec;
+use stoker_core::market::price::PriceBook;
+
+use crate::config::Config;
+use crate::region::RegionSupplier;
+use crate::supplier::{Access, types_of};
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// In which region.
+    pub region: Region,
+    /// What.
+    pub what: String,
+    /// What was found, or what is wrong with it.
+    pub told: Result<String, String>,
+    /// The action that IAM does not allow, such as `RunInstances`; `None` where it is not that.
+    pub denied: Option<String>,
+}
+
+/// Looks at every region of the file, for the cluster that machines are tagged with. Nothing is made or ended, and no message is taken from
+/// a queue.
+pub async fn check(config: &Config, cluster: &ClusterName, book: &PriceBook, access: &Access) -> Vec<Finding> {
+    let mut types = types_of(book);
+    let of_aws = book.specs().filter(|spec| spec.cloud.as_str() == "aws");
+    let specs: BTreeMap<InstanceType, Arc<InstanceSpec>> =
+        of_aws.map(|spec| (spec.instance_type.clone(), Arc::clone(spec))).collect();
+    let mut regions = Vec::new();
+    for (name, wanted) in &config.regions {
+        let api = access.api(name, wanted).await;
+        let types = types.remove(name).unwrap_or_default();
+        regions.push(RegionSupplier::new(name.clone(), wanted.clone(), cluster.clone(), api, types, Arc::default()));
+    }
+    join_all(regions.iter().map(|region| region.check(config, &specs))).await.into_iter().flatten().collect()
+}
