@@ -51,7 +51,6 @@ const DOUBTED_FOR: Duration = Duration::from_hours(2);
 struct Prepared<'a> {
     class: &'a NodeClass,
     image: &'a str,
-    token: String,
     /// Base64.
     user_data: String,
     reservation: Option<(String, bool)>,
@@ -79,17 +78,19 @@ impl RegionSupplier {
         };
         let mut renewed = false;
         loop {
-            let prepared = match self.prepared(config, launch, &looked) {
-                Ok(prepared) => prepared,
-                Err(refusal) => return LaunchOutcome::Refused(refusal),
+            let token = token(&looked.account, self.api.region(), &launch.request.key);
+            let asked = match self.prepared(config, launch, &looked) {
+                Ok(prepared) => self.ask(launch, &token, &prepared, &looked, until).await,
+                // An earlier try may have had what is missing now.
+                Err(said) => Err(said),
             };
-            let said = match self.ask(launch, &prepared, &looked, until).await {
+            let said = match asked {
                 Ok(made) => return self.launched(&made, &looked),
                 Err(said) => said,
             };
             return match said {
                 Meaning::Unclear(message) => LaunchOutcome::unclear(message),
-                Meaning::No(refusal) => self.look_before_no(launch, &prepared.token, &looked, refusal).await,
+                Meaning::No(refusal) => self.look_before_no(launch, &token, &looked, refusal).await,
                 Meaning::SubnetFull(message) => {
                     let refusal = Refusal {
                         kind: RefusalKind::OutOfCapacity,
@@ -97,11 +98,11 @@ impl RegionSupplier {
                         message: format!("no subnet of the zone has a free address: {message}"),
                         retry_after: None,
                     };
-                    self.look_before_no(launch, &prepared.token, &looked, refusal).await
+                    self.look_before_no(launch, &token, &looked, refusal).await
                 }
                 Meaning::Look(message) => {
                     let refusal = Refusal::of_market(RefusalKind::Config, message);
-                    self.look_before_no(launch, &prepared.token, &looked, refusal).await
+                    self.look_before_no(launch, &token, &looked, refusal).await
                 }
                 Meaning::Stale(_) if !renewed => {
                     renewed = true;
@@ -114,32 +115,32 @@ impl RegionSupplier {
                 }
                 Meaning::Stale(message) => {
                     let refusal = Refusal::of_market(RefusalKind::Config, message);
-                    self.look_before_no(launch, &prepared.token, &looked, refusal).await
+                    self.look_before_no(launch, &token, &looked, refusal).await
                 }
             };
         }
     }
 
     /// What a call needs beside the launch.
-    fn prepared<'a>(&self, config: &'a Config, launch: &Launch, looked: &'a LookedUp) -> Result<Prepared<'a>, Refusal> {
-        let config_fault = |why: String| Refusal::of_market(RefusalKind::Config, why);
+    fn prepared<'a>(&self, config: &'a Config, launch: &Launch, looked: &'a LookedUp) -> Result<Prepared<'a>, Meaning> {
+        let config_fault = |why: String| Meaning::No(Refusal::of_market(RefusalKind::Config, why));
         let (name, class) = class_of(config, launch.node_class.as_ref()).map_err(config_fault)?;
         let arch = launch.spec.as_ref().map_or(Arch::Amd64, |spec| spec.arch);
         let image = looked.image(name, arch).map_err(config_fault)?;
         let user_data = user_data(launch, class, &config.cluster.name, &looked.cluster).map_err(config_fault)?;
         let market = &launch.request.market;
         let reservation = match market.capacity_type {
-            CapacityType::Reserved => Some(self.reservation(launch)?),
+            CapacityType::Reserved => Some(self.reservation(launch).map_err(Meaning::No)?),
             CapacityType::Spot | CapacityType::OnDemand => None,
         };
-        let token = token(&looked.account, self.api.region(), &launch.request.key);
-        Ok(Prepared { class, image, token, user_data: BASE64_STANDARD.encode(user_data), reservation })
+        Ok(Prepared { class, image, user_data: BASE64_STANDARD.encode(user_data), reservation })
     }
 
     /// Asks for the machine in one subnet of its zone after the other.
     async fn ask(
         &self,
         launch: &Launch,
+        token: &str,
         prepared: &Prepared<'_>,
         looked: &LookedUp,
         until: Instant,
@@ -156,7 +157,7 @@ impl RegionSupplier {
                 class: prepared.class,
                 cluster: &self.cluster,
                 eks: &looked.eks,
-                token: &prepared.token,
+                token,
                 image: prepared.image,
                 subnet: &subnet.subnet_id,
                 groups: &looked.groups,
