@@ -258,15 +258,6 @@ pub(crate) struct SpotStatus {
     pub(crate) update_time: Option<String>,
 }
 
-/// The answer of `GetConsoleOutput`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Console {
-    /// Base64.
-    #[serde(deserialize_with = "filled")]
-    pub(crate) output: Option<String>,
-}
-
 /// The answer of `GetCallerIdentity`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -359,13 +350,6 @@ pub(crate) struct Messages {
 pub(crate) struct Message {
     pub(crate) body: String,
     pub(crate) receipt_handle: String,
-}
-
-/// The answer of `pricing:GetProducts`: each product is JSON in a text.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-pub(crate) struct Products {
-    pub(crate) price_list: Vec<String>,
 }
 
 /// What an event of EventBridge says, as far as it matters. Fields that are not used may be anything.

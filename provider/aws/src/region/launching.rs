@@ -15,7 +15,7 @@ use stoker_service::failpoints;
 use stoker_service::suppliers::{Launch, Pace};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::lookup::LookedUp;
+use super::lookup::{LookedUp, NoImage};
 use super::{Known, LAUNCHES_AT_ONCE, RegionSupplier};
 use crate::answers::{Machine, Run};
 use crate::config::{Config, NodeClass};
@@ -126,7 +126,10 @@ impl RegionSupplier {
         let config_fault = |why: String| Meaning::No(Refusal::of_market(RefusalKind::Config, why));
         let (name, class) = class_of(config, launch.node_class.as_ref()).map_err(config_fault)?;
         let arch = launch.spec.as_ref().map_or(Arch::Amd64, |spec| spec.arch);
-        let image = looked.image(name, arch).map_err(config_fault)?;
+        let image = looked.image(name, arch).map_err(|no_image| match no_image {
+            NoImage { why, is_certain: true } => config_fault(why),
+            NoImage { why, .. } => Meaning::Unclear(why),
+        })?;
         let user_data = user_data(launch, class, &config.cluster.name, &looked.cluster).map_err(config_fault)?;
         let market = &launch.request.market;
         let reservation = match market.capacity_type {
