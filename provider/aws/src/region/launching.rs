@@ -168,7 +168,7 @@ impl RegionSupplier {
                 user_data: &prepared.user_data,
             };
             let form = ordered.form().map_err(|why| Meaning::No(Refusal::of_market(RefusalKind::Config, why)))?;
-            match self.ask_in_turn(&launch.request.key, &form, until).await {
+            match self.ask_in_turn(launch, &form, until).await {
                 Ok(machine) => return Ok(machine),
                 Err(failure) => match meaning(&failure, launch) {
                     full @ Meaning::SubnetFull(_) => last = full,
@@ -180,7 +180,8 @@ impl RegionSupplier {
     }
 
     /// Makes the call at the pace that EC2 takes, and again where EC2 says that it had none of it.
-    async fn ask_in_turn(&self, key: &LaunchKey, form: &Form, until: Instant) -> Result<Machine, Failure> {
+    async fn ask_in_turn(&self, launch: &Launch, form: &Form, until: Instant) -> Result<Machine, Failure> {
+        let key = &launch.request.key;
         loop {
             self.turns.wait(self.pace()).await;
             // The semaphore is never closed.
@@ -201,7 +202,7 @@ impl RegionSupplier {
             if was_throttled {
                 self.known().slow_until = Some(Instant::now() + SLOW_FOR);
             }
-            if had_none_of_it || failure.class() == Class::Final {
+            if had_none_of_it || !matches!(meaning(&failure, launch), Meaning::Unclear(_)) {
                 self.known().no_doubt(key);
             }
             if !had_none_of_it || Instant::now() + AGAIN_AFTER * 2 > until {
