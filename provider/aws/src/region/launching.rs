@@ -42,10 +42,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const NOT_REACHED: SignedDuration = SignedDuration::from_secs(5);
 
 /// How long EC2 may take to show a machine that it made.
-const SHOWN_WITHIN: SignedDuration = SignedDuration::from_mins(5);
-
-/// How long a launch is remembered that EC2 may know more of: as long as any is asked again for.
-const DOUBTED_FOR: Duration = Duration::from_hours(2);
+const SHOWN_WITHIN: Duration = Duration::from_mins(5);
 
 /// What a call needs beside the launch.
 struct Prepared<'a> {
@@ -240,10 +237,11 @@ impl RegionSupplier {
 
     /// Whether an earlier try may have made a machine that EC2 does not show yet.
     fn may_be_hidden(&self, launch: &Launch) -> bool {
-        let first_asked = launch.first_asked;
-        let is_recent = self.api.now().duration_since(first_asked) < SHOWN_WITHIN;
+        let age = self.api.now().duration_since(self.started_at);
+        // The process before may have asked until its end.
+        let of_before = launch.first_asked < self.started_at && age.unsigned_abs() < SHOWN_WITHIN;
         // A key that only this process has asked, and of which each try was answered, has no other machine.
-        is_recent && (first_asked < self.started_at || self.known().is_doubtful(&launch.request.key))
+        of_before || self.known().is_doubtful(&launch.request.key)
     }
 
     async fn find(&self, token: &str) -> Result<Option<Machine>, Failure> {
@@ -302,21 +300,21 @@ fn class_of<'a>(config: &'a Config, name: Option<&NodeClassName>) -> Result<(&'a
 impl Known {
     /// EC2 is asked for a launch: until it answers it may know more of it.
     fn doubt(&mut self, key: &LaunchKey) {
-        self.doubtful.retain(|_, (_, at)| at.elapsed() < DOUBTED_FOR);
-        let (tries, at) = self.doubtful.entry(key.clone()).or_insert((0, Instant::now()));
-        (*tries, *at) = (*tries + 1, Instant::now());
+        self.doubtful.retain(|_, tries| {
+            tries.retain(|at| at.elapsed() < SHOWN_WITHIN);
+            !tries.is_empty()
+        });
+        self.doubtful.entry(key.clone()).or_default().push(Instant::now());
     }
 
     /// The last try was answered.
     fn no_doubt(&mut self, key: &LaunchKey) {
-        if let Some((tries, _)) = self.doubtful.get_mut(key) {
-            *tries = tries.saturating_sub(1);
-        }
+        self.doubtful.get_mut(key).and_then(Vec::pop);
     }
 
-    /// Whether EC2 was asked for a launch and did not answer.
+    /// Whether EC2 was asked for a launch of late and did not answer.
     fn is_doubtful(&self, key: &LaunchKey) -> bool {
-        self.doubtful.get(key).is_some_and(|(tries, _)| *tries > 0)
+        self.doubtful.get(key).and_then(|tries| tries.last()).is_some_and(|at| at.elapsed() < SHOWN_WITHIN)
     }
 
     /// What came of a launch is known.

@@ -55,9 +55,8 @@ struct Known {
     listing: Option<Listing>,
     /// Machines made or found of late: a listing may not have them yet.
     made: BTreeMap<ProviderId, (Arc<Instance>, Instant)>,
-    /// Launches of which EC2 may know more than is known here.
-    /// How many tries it has not answered, and when the last was.
-    doubtful: BTreeMap<LaunchKey, (u32, Instant)>,
+    /// Launches of which EC2 may know more than is known here: when it was asked and did not answer, the last time last.
+    doubtful: BTreeMap<LaunchKey, Vec<Instant>>,
     /// The reservation that a launch was asked from, so that a retry asks the same.
     reservations: BTreeMap<LaunchKey, String>,
     /// When machines will be taken back, by their ids in EC2.
