@@ -112,9 +112,10 @@ impl RegionSupplier {
         let failed = [&known.look_failed, &known.notices_failed].into_iter().flatten().cloned();
         let mut faults: Vec<String> = failed.chain(of_look).chain(known.facts.faults()).chain(unreadable).collect();
         if let Some(skew) = self.api.skew() {
+            let side = if skew.is_negative() { "behind" } else { "ahead of" };
             faults.push(format!(
-                "AWS's clock is {} s ahead of this machine's: set it, as calls are refused for it",
-                skew.as_secs()
+                "AWS's clock is {} s {side} this machine's: set it, as calls are refused for it",
+                skew.as_secs().abs()
             ));
         }
         faults.into_iter().map(|fault| format!("{}: {fault}", self.name)).collect()
