@@ -88,7 +88,7 @@ impl RegionSupplier {
     fn with_what_is_known(&self, mut listing: Listing) -> Listing {
         let mut known = self.known();
         known.made.retain(|id, (_, at)| {
-            at.elapsed() < SHOWN_WITHIN && !listing.instances.contains_key(id) && !listing.ended.contains_key(id)
+            at.elapsed() < SHOWN_WITHIN && !listing.instances.contains_key(id)
         });
         for (id, (made, _)) in &known.made {
             listing.instances.insert(id.clone(), Arc::clone(made));
@@ -143,7 +143,10 @@ impl RegionSupplier {
     fn list_one(&self, listing: &mut Listing, machine: &Machine, zone_id: impl Fn(&str) -> Option<ZoneId>) {
         let id = &machine.instance_id;
         if machine::is_gone(machine) {
-            if let (Ok(provider_id), Some(why)) = (machine::provider_id(machine), machine::why_ended(machine)) {
+            let Ok(provider_id) = machine::provider_id(machine) else { return };
+            // It may have ended before any listing had it.
+            self.known().made.remove(&provider_id);
+            if let Some(why) = machine::why_ended(machine) {
                 listing.ended.insert(provider_id, why);
             }
             return;
