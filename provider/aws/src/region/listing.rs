@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::RegionSupplier;
 use crate::answers::{Done, Machine, Machines};
 use crate::machine;
-use crate::wire::{Failure, Form, Service};
+use crate::wire::{Class, Failure, Form, Service};
 
 /// Machines of a page: the most that EC2 gives.
 const PAGE: usize = 1000;
@@ -181,14 +181,16 @@ impl RegionSupplier {
         }
         for some in ours.chunks(END_AT_ONCE) {
             let names: Vec<String> = some.iter().map(|(_, instance)| instance.clone()).collect();
-            if self.end_some(&names).await.is_ok() {
-                ended.extend(some.iter().map(|(id, _)| (id.clone(), Ok(()))));
-                continue;
-            }
-            // One that is unknown fails the call for all, and one that is protected those of its zone.
-            for (id, instance) in some {
-                let one = self.end_some(std::slice::from_ref(instance)).await;
-                ended.push((id.clone(), self.end_of(id, one)));
+            match self.end_some(&names).await {
+                // One that is unknown fails the call for all, and one that is protected those of its zone.
+                Err(failure) if failure.class() == Class::Final && some.len() > 1 => {
+                    for (id, instance) in some {
+                        let one = self.end_some(std::slice::from_ref(instance)).await;
+                        ended.push((id.clone(), self.end_of(id, one)));
+                    }
+                }
+                // What ails all of them is no better asked one by one.
+                answer => ended.extend(some.iter().map(|(id, _)| (id.clone(), self.end_of(id, answer.clone())))),
             }
         }
         self.known().stale_since = Some(Instant::now());
