@@ -108,10 +108,12 @@ impl Ordered<'_> {
     fn interfaces(&self, form: &mut Form) {
         let network = self.launch.spec.as_ref().and_then(|spec| spec.network);
         let efa = network.filter(|_| self.class.efa == Efa::All).filter(|network| network.efa_interfaces > 0);
-        let cards = efa.map_or(0, |Network { cards, efa_interfaces, .. }| cards.min(efa_interfaces));
+        // Where not every card has one, the first has none: it is the one with the address.
+        let cards = efa.map_or(0..0, |Network { cards, efa_interfaces, .. }| cards.saturating_sub(efa_interfaces)..cards);
+        let has_efa = !cards.is_empty();
         let plain = (0, 0, None);
         let of_card = |card| (card, u32::from(card == 0), Some("efa-only"));
-        for (at, (card, device, kind)) in std::iter::once(plain).chain((0..cards).map(of_card)).enumerate() {
+        for (at, (card, device, kind)) in std::iter::once(plain).chain(cards.map(of_card)).enumerate() {
             let interface = format!("NetworkInterface.{}", at + 1);
             let mut set = |name: &str, value: &str| form.set(format!("{interface}.{name}"), value);
             set("DeviceIndex", &device.to_string());
@@ -120,7 +122,7 @@ impl Ordered<'_> {
                 set(&format!("SecurityGroupId.{}", at + 1), group);
             }
             set("DeleteOnTermination", "true");
-            if card > 0 || cards > 0 {
+            if has_efa {
                 set("NetworkCardIndex", &card.to_string());
             }
             if let Some(kind) = kind {

@@ -81,7 +81,9 @@ pub(crate) fn meaning(failure: &Failure, launch: &Launch) -> Meaning {
         }
         "InvalidSubnetID.NotFound" | "InvalidGroup.NotFound" => Meaning::Stale(text),
         code if code.starts_with("InvalidAMIID.") => Meaning::Stale(text),
-        "IdempotentParameterMismatch" | "IdempotentInstanceTerminated" => Meaning::Look(text),
+        "IdempotentParameterMismatch" => Meaning::Look(text),
+        // It was made and has ended: where that is still listed, its reason counts instead.
+        "IdempotentInstanceTerminated" => no(RefusalKind::OutOfCapacity, RefusalScope::Market),
         _ if said.status >= 500 => Meaning::Unclear(text),
         // InvalidParameter and its like, and what nobody here knows.
         _ => no(RefusalKind::Config, RefusalScope::Market),

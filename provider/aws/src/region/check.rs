@@ -116,7 +116,7 @@ impl RegionSupplier {
                         continue;
                     }
                 };
-                let image = looked.image(name, spec.arch);
+                let image = looked.image(name, spec.arch).map_err(|none| none.why);
                 let data = user_data(&launch, class, &config.cluster.name, &looked.cluster);
                 let form = image.and_then(|image| data.map(|data| (image, data))).and_then(|(image, data)| {
                     let subnet = looked.subnets.get(zone).and_then(|subnets| subnets.first()).ok_or("no subnet")?;

@@ -15,7 +15,7 @@ use stoker_service::failpoints;
 use stoker_service::suppliers::{Launch, Pace};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::lookup::LookedUp;
+use super::lookup::{LookedUp, NoImage};
 use super::{Known, LAUNCHES_AT_ONCE, RegionSupplier};
 use crate::answers::{Machine, Run};
 use crate::config::{Config, NodeClass};
@@ -42,16 +42,12 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const NOT_REACHED: SignedDuration = SignedDuration::from_secs(5);
 
 /// How long EC2 may take to show a machine that it made.
-const SHOWN_WITHIN: SignedDuration = SignedDuration::from_mins(5);
-
-/// How long a launch is remembered that EC2 may know more of: as long as any is asked again for.
-const DOUBTED_FOR: Duration = Duration::from_hours(2);
+const SHOWN_WITHIN: Duration = Duration::from_mins(5);
 
 /// What a call needs beside the launch.
 struct Prepared<'a> {
     class: &'a NodeClass,
     image: &'a str,
-    token: String,
     /// Base64.
     user_data: String,
     reservation: Option<(String, bool)>,
@@ -79,17 +75,19 @@ impl RegionSupplier {
         };
         let mut renewed = false;
         loop {
-            let prepared = match self.prepared(config, launch, &looked) {
-                Ok(prepared) => prepared,
-                Err(refusal) => return LaunchOutcome::Refused(refusal),
+            let token = token(&looked.account, self.api.region(), &launch.request.key);
+            let asked = match self.prepared(config, launch, &looked) {
+                Ok(prepared) => self.ask(launch, &token, &prepared, &looked, until).await,
+                // An earlier try may have had what is missing now.
+                Err(said) => Err(said),
             };
-            let said = match self.ask(launch, &prepared, &looked, until).await {
+            let said = match asked {
                 Ok(made) => return self.launched(&made, &looked),
                 Err(said) => said,
             };
             return match said {
                 Meaning::Unclear(message) => LaunchOutcome::unclear(message),
-                Meaning::No(refusal) => self.look_before_no(launch, &prepared.token, &looked, refusal).await,
+                Meaning::No(refusal) => self.look_before_no(launch, &token, &looked, refusal).await,
                 Meaning::SubnetFull(message) => {
                     let refusal = Refusal {
                         kind: RefusalKind::OutOfCapacity,
@@ -97,11 +95,11 @@ impl RegionSupplier {
                         message: format!("no subnet of the zone has a free address: {message}"),
                         retry_after: None,
                     };
-                    self.look_before_no(launch, &prepared.token, &looked, refusal).await
+                    self.look_before_no(launch, &token, &looked, refusal).await
                 }
                 Meaning::Look(message) => {
                     let refusal = Refusal::of_market(RefusalKind::Config, message);
-                    self.look_before_no(launch, &prepared.token, &looked, refusal).await
+                    self.look_before_no(launch, &token, &looked, refusal).await
                 }
                 Meaning::Stale(_) if !renewed => {
                     renewed = true;
@@ -114,32 +112,35 @@ impl RegionSupplier {
                 }
                 Meaning::Stale(message) => {
                     let refusal = Refusal::of_market(RefusalKind::Config, message);
-                    self.look_before_no(launch, &prepared.token, &looked, refusal).await
+                    self.look_before_no(launch, &token, &looked, refusal).await
                 }
             };
         }
     }
 
     /// What a call needs beside the launch.
-    fn prepared<'a>(&self, config: &'a Config, launch: &Launch, looked: &'a LookedUp) -> Result<Prepared<'a>, Refusal> {
-        let config_fault = |why: String| Refusal::of_market(RefusalKind::Config, why);
+    fn prepared<'a>(&self, config: &'a Config, launch: &Launch, looked: &'a LookedUp) -> Result<Prepared<'a>, Meaning> {
+        let config_fault = |why: String| Meaning::No(Refusal::of_market(RefusalKind::Config, why));
         let (name, class) = class_of(config, launch.node_class.as_ref()).map_err(config_fault)?;
         let arch = launch.spec.as_ref().map_or(Arch::Amd64, |spec| spec.arch);
-        let image = looked.image(name, arch).map_err(config_fault)?;
+        let image = looked.image(name, arch).map_err(|no_image| match no_image {
+            NoImage { why, is_certain: true } => config_fault(why),
+            NoImage { why, .. } => Meaning::Unclear(why),
+        })?;
         let user_data = user_data(launch, class, &config.cluster.name, &looked.cluster).map_err(config_fault)?;
         let market = &launch.request.market;
         let reservation = match market.capacity_type {
-            CapacityType::Reserved => Some(self.reservation(launch)?),
+            CapacityType::Reserved => Some(self.reservation(launch).map_err(Meaning::No)?),
             CapacityType::Spot | CapacityType::OnDemand => None,
         };
-        let token = token(&looked.account, self.api.region(), &launch.request.key);
-        Ok(Prepared { class, image, token, user_data: BASE64_STANDARD.encode(user_data), reservation })
+        Ok(Prepared { class, image, user_data: BASE64_STANDARD.encode(user_data), reservation })
     }
 
     /// Asks for the machine in one subnet of its zone after the other.
     async fn ask(
         &self,
         launch: &Launch,
+        token: &str,
         prepared: &Prepared<'_>,
         looked: &LookedUp,
         until: Instant,
@@ -156,7 +157,7 @@ impl RegionSupplier {
                 class: prepared.class,
                 cluster: &self.cluster,
                 eks: &looked.eks,
-                token: &prepared.token,
+                token,
                 image: prepared.image,
                 subnet: &subnet.subnet_id,
                 groups: &looked.groups,
@@ -164,7 +165,7 @@ impl RegionSupplier {
                 user_data: &prepared.user_data,
             };
             let form = ordered.form().map_err(|why| Meaning::No(Refusal::of_market(RefusalKind::Config, why)))?;
-            match self.ask_in_turn(&launch.request.key, &form, until).await {
+            match self.ask_in_turn(launch, &form, until).await {
                 Ok(machine) => return Ok(machine),
                 Err(failure) => match meaning(&failure, launch) {
                     full @ Meaning::SubnetFull(_) => last = full,
@@ -176,7 +177,8 @@ impl RegionSupplier {
     }
 
     /// Makes the call at the pace that EC2 takes, and again where EC2 says that it had none of it.
-    async fn ask_in_turn(&self, key: &LaunchKey, form: &Form, until: Instant) -> Result<Machine, Failure> {
+    async fn ask_in_turn(&self, launch: &Launch, form: &Form, until: Instant) -> Result<Machine, Failure> {
+        let key = &launch.request.key;
         loop {
             self.turns.wait(self.pace()).await;
             // The semaphore is never closed.
@@ -197,7 +199,7 @@ impl RegionSupplier {
             if was_throttled {
                 self.known().slow_until = Some(Instant::now() + SLOW_FOR);
             }
-            if had_none_of_it || failure.class() == Class::Final {
+            if had_none_of_it || !matches!(meaning(&failure, launch), Meaning::Unclear(_)) {
                 self.known().no_doubt(key);
             }
             if !had_none_of_it || Instant::now() + AGAIN_AFTER * 2 > until {
@@ -235,10 +237,11 @@ impl RegionSupplier {
 
     /// Whether an earlier try may have made a machine that EC2 does not show yet.
     fn may_be_hidden(&self, launch: &Launch) -> bool {
-        let first_asked = launch.first_asked;
-        let is_recent = self.api.now().duration_since(first_asked) < SHOWN_WITHIN;
+        let age = self.api.now().duration_since(self.started_at);
+        // The process before may have asked until its end.
+        let of_before = launch.first_asked < self.started_at && age.unsigned_abs() < SHOWN_WITHIN;
         // A key that only this process has asked, and of which each try was answered, has no other machine.
-        is_recent && (first_asked < self.started_at || self.known().is_doubtful(&launch.request.key))
+        of_before || self.known().is_doubtful(&launch.request.key)
     }
 
     async fn find(&self, token: &str) -> Result<Option<Machine>, Failure> {
@@ -297,21 +300,21 @@ fn class_of<'a>(config: &'a Config, name: Option<&NodeClassName>) -> Result<(&'a
 impl Known {
     /// EC2 is asked for a launch: until it answers it may know more of it.
     fn doubt(&mut self, key: &LaunchKey) {
-        self.doubtful.retain(|_, (_, at)| at.elapsed() < DOUBTED_FOR);
-        let (tries, at) = self.doubtful.entry(key.clone()).or_insert((0, Instant::now()));
-        (*tries, *at) = (*tries + 1, Instant::now());
+        self.doubtful.retain(|_, tries| {
+            tries.retain(|at| at.elapsed() < SHOWN_WITHIN);
+            !tries.is_empty()
+        });
+        self.doubtful.entry(key.clone()).or_default().push(Instant::now());
     }
 
     /// The last try was answered.
     fn no_doubt(&mut self, key: &LaunchKey) {
-        if let Some((tries, _)) = self.doubtful.get_mut(key) {
-            *tries = tries.saturating_sub(1);
-        }
+        self.doubtful.get_mut(key).and_then(Vec::pop);
     }
 
-    /// Whether EC2 was asked for a launch and did not answer.
+    /// Whether EC2 was asked for a launch of late and did not answer.
     fn is_doubtful(&self, key: &LaunchKey) -> bool {
-        self.doubtful.get(key).is_some_and(|(tries, _)| *tries > 0)
+        self.doubtful.get(key).and_then(|tries| tries.last()).is_some_and(|at| at.elapsed() < SHOWN_WITHIN)
     }
 
     /// What came of a launch is known.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::RegionSupplier;
 use crate::answers::{Done, Machine, Machines};
 use crate::machine;
-use crate::wire::{Failure, Form, Service};
+use crate::wire::{Class, Failure, Form, Service};
 
 /// Machines of a page: the most that EC2 gives.
 const PAGE: usize = 1000;
@@ -87,9 +87,7 @@ impl RegionSupplier {
     /// Adds machines that the listing does not have yet, and moments at which machines will be taken back.
     fn with_what_is_known(&self, mut listing: Listing) -> Listing {
         let mut known = self.known();
-        known.made.retain(|id, (_, at)| {
-            at.elapsed() < SHOWN_WITHIN && !listing.instances.contains_key(id) && !listing.ended.contains_key(id)
-        });
+        known.made.retain(|id, (_, at)| at.elapsed() < SHOWN_WITHIN && !listing.instances.contains_key(id));
         for (id, (made, _)) in &known.made {
             listing.instances.insert(id.clone(), Arc::clone(made));
         }
@@ -143,7 +141,10 @@ impl RegionSupplier {
     fn list_one(&self, listing: &mut Listing, machine: &Machine, zone_id: impl Fn(&str) -> Option<ZoneId>) {
         let id = &machine.instance_id;
         if machine::is_gone(machine) {
-            if let (Ok(provider_id), Some(why)) = (machine::provider_id(machine), machine::why_ended(machine)) {
+            let Ok(provider_id) = machine::provider_id(machine) else { return };
+            // It may have ended before any listing had it.
+            self.known().made.remove(&provider_id);
+            if let Some(why) = machine::why_ended(machine) {
                 listing.ended.insert(provider_id, why);
             }
             return;
@@ -178,14 +179,16 @@ impl RegionSupplier {
         }
         for some in ours.chunks(END_AT_ONCE) {
             let names: Vec<String> = some.iter().map(|(_, instance)| instance.clone()).collect();
-            if self.end_some(&names).await.is_ok() {
-                ended.extend(some.iter().map(|(id, _)| (id.clone(), Ok(()))));
-                continue;
-            }
-            // One that is unknown fails the call for all, and one that is protected those of its zone.
-            for (id, instance) in some {
-                let one = self.end_some(std::slice::from_ref(instance)).await;
-                ended.push((id.clone(), self.end_of(id, one)));
+            match self.end_some(&names).await {
+                // One that is unknown fails the call for all, and one that is protected those of its zone.
+                Err(failure) if failure.class() == Class::Final && some.len() > 1 => {
+                    for (id, instance) in some {
+                        let one = self.end_some(std::slice::from_ref(instance)).await;
+                        ended.push((id.clone(), self.end_of(id, one)));
+                    }
+                }
+                // What ails all of them is no better asked one by one.
+                answer => ended.extend(some.iter().map(|(id, _)| (id.clone(), self.end_of(id, answer.clone())))),
             }
         }
         self.known().stale_since = Some(Instant::now());

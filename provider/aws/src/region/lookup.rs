@@ -12,13 +12,28 @@ use tokio::time::Instant;
 use super::RegionSupplier;
 use crate::answers::{Caller, EksCluster, Images, Parameter, SecurityGroups, Subnet, Subnets};
 use crate::config::{Choice, Config, Family, Image, NodeClass, Reached};
-use crate::wire::{Failure, Form, Service};
+use crate::wire::{Class, Failure, Form, Service};
 
 /// How long subnets and groups count, whose free addresses change.
 const COUNTS_FOR: Duration = Duration::from_mins(1);
 
 /// How long what the cluster is counts.
 const CLUSTER_COUNTS_FOR: Duration = Duration::from_mins(5);
+
+/// Why there is no image.
+#[derive(Debug, Clone)]
+pub(crate) struct NoImage {
+    pub(crate) why: String,
+    /// Whether that is so; else it only could not be asked.
+    pub(crate) is_certain: bool,
+}
+
+impl From<Failure> for NoImage {
+    fn from(failure: Failure) -> Self {
+        let is_certain = matches!(&failure, Failure::Said(said) if said.class() == Class::Final && said.status < 500);
+        Self { why: failure.to_string(), is_certain }
+    }
+}
 
 /// What was looked up.
 #[derive(Debug, Clone)]
@@ -33,7 +48,7 @@ pub(crate) struct LookedUp {
     pub(crate) eks: String,
     cluster_at: Instant,
     /// Images by class and architecture, or why there is none. Once found it stays while the class says the same.
-    images: BTreeMap<(NodeClassName, Arch), Result<String, String>>,
+    images: BTreeMap<(NodeClassName, Arch), Result<String, NoImage>>,
     classes: BTreeMap<NodeClassName, NodeClass>,
     /// What is wrong with what was found.
     pub(crate) faults: Vec<String>,
@@ -43,12 +58,15 @@ impl LookedUp {
     /// The image of a class for that architecture.
     ///
     /// # Errors
-    /// Why there is none; in words.
-    pub(crate) fn image(&self, class: &NodeClassName, arch: Arch) -> Result<&str, String> {
+    /// Why there is none.
+    pub(crate) fn image(&self, class: &NodeClassName, arch: Arch) -> Result<&str, NoImage> {
         match self.images.get(&(class.clone(), arch)) {
             Some(Ok(image)) => Ok(image),
             Some(Err(why)) => Err(why.clone()),
-            None => Err(format!("node class {class} is new: its image is not looked up yet")),
+            None => {
+                let why = format!("node class {class} is new: its image is not looked up yet");
+                Err(NoImage { why, is_certain: false })
+            }
         }
     }
 
@@ -143,7 +161,7 @@ impl RegionSupplier {
         for ((class, _), why) in images.iter().filter_map(|(of, image)| Some((of, image.as_ref().err()?))) {
             // A region may have no machines of an architecture, and then no image either.
             if images.range((class.clone(), Arch::Amd64)..=(class.clone(), Arch::Arm64)).all(|(_, image)| image.is_err()) {
-                faults.push(format!("node class {class}: {why}"));
+                faults.push(format!("node class {class}: {}", why.why));
             }
         }
         faults.dedup();
@@ -186,7 +204,7 @@ impl RegionSupplier {
         config: &Config,
         cluster: &Reached,
         before: Option<&LookedUp>,
-    ) -> BTreeMap<(NodeClassName, Arch), Result<String, String>> {
+    ) -> BTreeMap<(NodeClassName, Arch), Result<String, NoImage>> {
         let mut images = BTreeMap::new();
         for (name, class) in &config.classes {
             for arch in [Arch::Amd64, Arch::Arm64] {
@@ -197,7 +215,7 @@ impl RegionSupplier {
                 let kept = same.and_then(|before| before.images.get(&of)).filter(|image| image.is_ok()).cloned();
                 let image = match kept {
                     Some(image) => image,
-                    None => self.image(class, arch, &cluster.version).await.map_err(|failure| failure.to_string()),
+                    None => self.image(class, arch, &cluster.version).await,
                 };
                 images.insert(of, image);
             }
@@ -205,7 +223,7 @@ impl RegionSupplier {
         images
     }
 
-    async fn image(&self, class: &NodeClass, arch: Arch, version: &str) -> Result<String, Failure> {
+    async fn image(&self, class: &NodeClass, arch: Arch, version: &str) -> Result<String, NoImage> {
         let id = match &class.image {
             Image::Id(id) => id.clone(),
             Image::Parameter(parameter) => self.parameter(parameter).await?,
@@ -216,8 +234,8 @@ impl RegionSupplier {
         let wanted = aws_arch(arch);
         match found {
             Some(image) if image.architecture == wanted => Ok(id),
-            Some(image) => Err(not_found(format!("image {id} is for {}, not for {wanted}", image.architecture))),
-            None => Err(not_found(format!("image {id} does not exist here, or may not be used by this account"))),
+            Some(image) => Err(no_image(format!("image {id} is for {}, not for {wanted}", image.architecture))),
+            None => Err(no_image(format!("image {id} does not exist here, or may not be used by this account"))),
         }
     }
 
@@ -227,8 +245,8 @@ impl RegionSupplier {
     }
 }
 
-fn not_found(why: String) -> Failure {
-    Failure::NoAnswer { action: "DescribeImages", why }
+fn no_image(why: String) -> NoImage {
+    NoImage { why, is_certain: true }
 }
 
 /// The architecture as AWS spells it.

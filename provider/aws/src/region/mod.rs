@@ -56,9 +56,8 @@ struct Known {
     listing: Option<Listing>,
     /// Machines made or found of late: a listing may not have them yet.
     made: BTreeMap<ProviderId, (Arc<Instance>, Instant)>,
-    /// Launches of which EC2 may know more than is known here.
-    /// How many tries it has not answered, and when the last was.
-    doubtful: BTreeMap<LaunchKey, (u32, Instant)>,
+    /// Launches of which EC2 may know more than is known here: when it was asked and did not answer, the last time last.
+    doubtful: BTreeMap<LaunchKey, Vec<Instant>>,
     /// The reservation that a launch was asked from, so that a retry asks the same.
     reservations: BTreeMap<LaunchKey, String>,
     /// When machines will be taken back, by their ids in EC2.
@@ -117,9 +116,10 @@ impl RegionSupplier {
         let failed = [&known.look_failed, &known.notices_failed].into_iter().flatten().cloned();
         let mut faults: Vec<String> = failed.chain(of_look).chain(known.facts.faults()).chain(unreadable).collect();
         if let Some(skew) = self.api.skew() {
+            let side = if skew.is_negative() { "behind" } else { "ahead of" };
             faults.push(format!(
-                "AWS's clock is {} s ahead of this machine's: set it, as calls are refused for it",
-                skew.as_secs()
+                "AWS's clock is {} s {side} this machine's: set it, as calls are refused for it",
+                skew.as_secs().abs()
             ));
         }
         faults.into_iter().map(|fault| format!("{}: {fault}", self.name)).collect()

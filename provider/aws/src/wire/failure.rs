@@ -87,6 +87,8 @@ impl Said {
             | "SignatureDoesNotMatch"
             | "IncompleteSignature"
             | "InvalidSignatureException" => Class::Credentials,
+            // EC2 says so of a key that is gone, and of a clock that is ahead; of what may not be done it has other words.
+            "AuthFailure" if self.message.contains("not able to validate") => Class::Credentials,
             "InternalError"
             | "InternalFailure"
             | "InternalServerError"
