@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use stoker_core::base::text::with_causes;
+use stoker_service::listener::install_crypto;
 
 /// How long a connection may take.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(3);
@@ -33,6 +34,7 @@ pub struct NoAnswer {
 /// # Errors
 /// When the system has no certificates to trust.
 pub fn https() -> Result<Transport, String> {
+    install_crypto();
     let client = reqwest::Client::builder().connect_timeout(CONNECTED_WITHIN).build().map_err(in_words)?;
     Ok(Arc::new(move |request, within| {
         let client = client.clone();
