@@ -27,6 +27,9 @@ const OFFERINGS_EVERY: Duration = Duration::from_hours(12);
 const QUOTAS_EVERY: Duration = Duration::from_mins(15);
 const RESERVATIONS_EVERY: Duration = Duration::from_mins(1);
 
+/// When to ask again for what could not be had.
+const AGAIN_AFTER: Duration = Duration::from_mins(1);
+
 /// How long a price or a quota that is asked again and says the same is shown as of before: each new moment is one more thing to write down.
 const STEADY_FOR: SignedDuration = SignedDuration::from_mins(30);
 
@@ -51,6 +54,7 @@ impl<T> Default for Fact<T> {
 
 impl<T> Fact<T> {
     fn is_due(&self, every: Duration) -> bool {
+        let every = if self.failed.is_some() { every.min(AGAIN_AFTER) } else { every };
         self.asked_at.is_none_or(|at| at.elapsed() >= every)
     }
 
