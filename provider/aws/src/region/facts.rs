@@ -284,13 +284,19 @@ impl RegionSupplier {
             let asked = json!({ "ServiceCode": "ec2", "QuotaCode": name });
             let as_of = self.api.now();
             let told = self.api.ask_json::<ServiceQuota>(Service::ServiceQuotas, "GetServiceQuota", &asked).await;
+            let is_unknown = |failure: &Failure| failure.code() == Some("NoSuchResourceException");
             let told = match told {
                 // Never changed in this account: AWS's default holds.
-                Err(failure) if failure.code() == Some("NoSuchResourceException") => {
+                Err(failure) if is_unknown(&failure) => {
                     self.api.ask_json(Service::ServiceQuotas, "GetAWSDefaultServiceQuota", &asked).await
                 }
                 other => other,
-            }?;
+            };
+            let told = match told {
+                // Not every region has every quota.
+                Err(failure) if is_unknown(&failure) => continue,
+                other => other?,
+            };
             if let Some(limit) = told.quota.value.and_then(whole) {
                 quotas.insert(name, QuotaFact { limit, used: None, as_of });
             }
