@@ -93,6 +93,13 @@ impl Facts {
         failed.into_iter().flatten().cloned().collect()
     }
 
+    /// Whether the account's reservations are known well enough to launch into that one, or into any.
+    fn knows(&self, id: Option<&str>) -> bool {
+        let is_it = |one: &Reservation| id.is_none_or(|id| one.capacity_reservation_id == id);
+        let known = self.reservations.value.as_ref();
+        known.is_some_and(|(_, all)| all.iter().any(is_it) || !self.reservations.is_due(RESERVATIONS_EVERY))
+    }
+
     /// Whether that reservation is a capacity block.
     pub(super) fn is_block(&self, id: &str) -> bool {
         let mut all = self.reservations.value.iter().flat_map(|(_, all)| all);
@@ -177,6 +184,21 @@ impl RegionSupplier {
             }
         }
         Ok(told)
+    }
+
+    /// Asks for the account's reservations, where a launch needs to know them first.
+    ///
+    /// # Errors
+    /// When they were never had, and cannot be now.
+    pub(super) async fn know_reservations(&self, id: Option<&str>) -> Result<(), Failure> {
+        if self.known().facts.knows(id) {
+            return Ok(());
+        }
+        let answer = self.reservations().await;
+        let failed = answer.as_ref().err().cloned();
+        let mut known = self.known();
+        known.facts.reservations.take("reservations", answer);
+        failed.filter(|_| known.facts.reservations.value.is_none()).map_or(Ok(()), Err)
     }
 
     /// Asks for every fact that is due, all at once.

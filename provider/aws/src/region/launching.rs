@@ -73,6 +73,11 @@ impl RegionSupplier {
             Ok(looked) => looked,
             Err(why) => return LaunchOutcome::unclear(why),
         };
+        if launch.request.market.capacity_type == CapacityType::Reserved
+            && let Err(failure) = self.know_reservations(named_reservation(launch)).await
+        {
+            return LaunchOutcome::unclear(failure.to_string());
+        }
         let mut renewed = false;
         loop {
             let token = token(&looked.account, self.api.region(), &launch.request.key);
@@ -271,7 +276,7 @@ impl RegionSupplier {
         let request = &launch.request;
         let mut known = self.known();
         let Known { reservations: asked, facts, .. } = &mut *known;
-        let named = request.reservation.as_deref().filter(|name| name.starts_with("cr-")).map(str::to_owned);
+        let named = named_reservation(launch).map(str::to_owned);
         let chosen = named.or_else(|| asked.get(&request.key).cloned());
         let now = self.api.now();
         let found = match chosen {
@@ -287,6 +292,11 @@ impl RegionSupplier {
         asked.insert(request.key.clone(), id.clone());
         Ok((id, is_block))
     }
+}
+
+/// The reservation that a launch is bought from, where the policy calls it by its id.
+fn named_reservation(launch: &Launch) -> Option<&str> {
+    launch.request.reservation.as_deref().filter(|name| name.starts_with("cr-"))
 }
 
 /// The class that a pool names; where it names none, the only one.

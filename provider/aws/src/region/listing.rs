@@ -87,9 +87,7 @@ impl RegionSupplier {
     /// Adds machines that the listing does not have yet, and moments at which machines will be taken back.
     fn with_what_is_known(&self, mut listing: Listing) -> Listing {
         let mut known = self.known();
-        known.made.retain(|id, (_, at)| {
-            at.elapsed() < SHOWN_WITHIN && !listing.instances.contains_key(id)
-        });
+        known.made.retain(|id, (_, at)| at.elapsed() < SHOWN_WITHIN && !listing.instances.contains_key(id));
         for (id, (made, _)) in &known.made {
             listing.instances.insert(id.clone(), Arc::clone(made));
         }
