@@ -53,7 +53,9 @@ pub(crate) fn file_with(region: &str) -> String {
 
 /// The same file with another region.
 pub(crate) fn file_of_two_regions() -> String {
-    file_with("\n- name: us-west-2\n  subnets: { tags: { stoker.dev/discovery: prod } }\n  securityGroups: { tags: { stoker.dev/discovery: prod } }")
+    file_with(
+        "\n- name: us-west-2\n  subnets: { tags: { stoker.dev/discovery: prod } }\n  securityGroups: { tags: { stoker.dev/discovery: prod } }",
+    )
 }
 
 /// The credentials of the moment: the access key that counts now.
@@ -218,7 +220,12 @@ impl Bench {
 
     /// What is told of markets.
     pub(crate) async fn facts(&self) -> MarketFacts {
-        self.aws.market_facts(Wall(self.now())).await.unwrap()
+        self.facts_or_error().await.unwrap()
+    }
+
+    /// The same, where it may fail.
+    pub(crate) async fn facts_or_error(&self) -> Result<MarketFacts, SupplierError> {
+        self.aws.market_facts(Wall(self.now())).await
     }
 
     /// All that the supplier says is wrong, one a line.

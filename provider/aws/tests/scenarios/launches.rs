@@ -66,9 +66,8 @@ async fn a_lost_answer_is_found_although_the_image_is_another_now() {
     });
     bench.restart().await;
     bench.made(&launch).await;
-    let answers: Vec<String> = bench.world(|world| {
-        world.calls.iter().filter(|call| call.action == "RunInstances").map(|call| call.code.clone()).collect()
-    });
+    let answers: Vec<String> = bench
+        .world(|world| world.calls.iter().filter(|call| call.action == "RunInstances").map(|call| call.code.clone()).collect());
     assert_eq!(answers, ["", "IdempotentParameterMismatch"]);
     assert_eq!(bench.world(|world| world.alive().len()), 1);
 }
@@ -112,7 +111,9 @@ async fn a_lost_answer_stays_unclear_while_ec2_throttles_or_forbids() {
 /// Scenario 4, where only launching is forbidden: the machine is found.
 #[tokio::test(start_paused = true)]
 async fn a_machine_of_a_lost_answer_is_found_before_a_no_is_believed() {
-    for (status, code) in [(403, "UnauthorizedOperation"), (500, "InsufficientInstanceCapacity"), (400, "InvalidParameterValue")] {
+    for (status, code) in
+        [(403, "UnauthorizedOperation"), (500, "InsufficientInstanceCapacity"), (400, "InvalidParameterValue")]
+    {
         let bench = Bench::new().await;
         bench.world(lose_one);
         let launch = bench.usual(1);

@@ -78,7 +78,8 @@ async fn a_throttled_batch_is_answered_for_in_time_and_bought_later() {
     assert!(answers.values().all(|answer| !matches!(answer, LaunchOutcome::Refused(_))), "{answers:?}");
     sleep(Duration::from_secs(5)).await;
     bench.world(|world| world.rules.clear());
-    let rest: Vec<_> = batch.into_iter().filter(|one| !matches!(answers[&one.request.key], LaunchOutcome::Launched(_))).collect();
+    let rest: Vec<_> =
+        batch.into_iter().filter(|one| !matches!(answers[&one.request.key], LaunchOutcome::Launched(_))).collect();
     let answers = bench.launch_all(&rest).await;
     assert_eq!(launched(&answers), 17, "{answers:?}");
     assert_eq!(bench.world(|world| world.alive().len()), 20);
