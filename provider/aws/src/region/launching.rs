@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use futures::stream;
 use jiff::SignedDuration;
 use stoker_core::base::ids::{LaunchKey, NodeClassName};
+use stoker_core::base::sabotage;
 use stoker_core::facts::supply::{Instance, LaunchOutcome, Refusal, RefusalKind, RefusalScope};
 use stoker_core::market::offer::{Arch, CapacityType};
 use stoker_service::failpoints;
@@ -222,6 +223,9 @@ impl RegionSupplier {
 
     /// A "no" counts where no machine bears the token: an earlier try, of which nobody knows, may have made one.
     async fn look_before_no(&self, launch: &Launch, token: &str, looked: &LookedUp, no: Refusal) -> LaunchOutcome {
+        if sabotage::on("aws-refuse-without-look") {
+            return LaunchOutcome::Refused(no);
+        }
         let found = match self.find(token).await {
             Ok(found) => found,
             Err(failure) => return LaunchOutcome::unclear(format!("{}; looking for a machine: {failure}", no.message)),

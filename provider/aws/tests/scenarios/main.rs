@@ -10,4 +10,5 @@ mod notices;
 mod over_http;
 mod reload;
 mod reservations;
+mod rows;
 mod stock;
