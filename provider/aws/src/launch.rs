@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stoker_core::base::ids::{ClusterName, LaunchKey};
+use stoker_core::base::sabotage;
 use stoker_core::catalogue::template::{CLUSTER_LABEL, GROUP_LABEL, POOL_LABEL};
 use stoker_core::market::offer::{CapacityType, Network};
 use stoker_service::suppliers::Launch;
@@ -61,7 +62,6 @@ impl Ordered<'_> {
             .with("InstanceType", market.place.instance_type.as_str())
             .with("MinCount", "1")
             .with("MaxCount", "1")
-            .with("ClientToken", *token)
             .with("UserData", *user_data)
             .with("IamInstanceProfile.Name", &class.instance_profile)
             // By default a machine that shuts itself down stays, and its disks are paid for.
@@ -72,6 +72,9 @@ impl Ordered<'_> {
             .with("MetadataOptions.HttpPutResponseHopLimit", "2")
             // Keys with a slash cannot be shown there, and an account whose default shows them would fail every launch.
             .with("MetadataOptions.InstanceMetadataTags", "disabled");
+        if !sabotage::on("aws-no-client-token") {
+            form.set("ClientToken", *token);
+        }
         if let Some(group) = &class.placement_group {
             form.set("Placement.GroupName", group);
         }
@@ -147,6 +150,7 @@ impl Ordered<'_> {
                 set("CapacityReservationSpecification.CapacityReservationPreference", "capacity-reservations-only");
                 set("CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId", id);
             }
+            None if sabotage::on("aws-preference-open") => {}
             // By default it would slip into any open reservation of the account, which a reserved launch then finds full.
             None => set("CapacityReservationSpecification.CapacityReservationPreference", "none"),
         }

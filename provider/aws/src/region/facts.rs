@@ -31,6 +31,9 @@ const RESERVATIONS_EVERY: Duration = Duration::from_mins(1);
 const LIST_PRICES_EVERY: Duration = Duration::from_hours(24);
 const LIST_PRICES_AT_ONCE: usize = 10;
 
+/// When to ask again for what could not be had.
+const AGAIN_AFTER: Duration = Duration::from_mins(1);
+
 /// How long a price or a quota that is asked again and says the same is shown as of before: each new moment is one more thing to write down.
 const STEADY_FOR: SignedDuration = SignedDuration::from_mins(30);
 
@@ -55,6 +58,7 @@ impl<T> Default for Fact<T> {
 
 impl<T> Fact<T> {
     fn is_due(&self, every: Duration) -> bool {
+        let every = if self.failed.is_some() { every.min(AGAIN_AFTER) } else { every };
         self.asked_at.is_none_or(|at| at.elapsed() >= every)
     }
 
@@ -100,6 +104,13 @@ impl Facts {
     fn unpriced(&self, types: &[InstanceType]) -> Vec<InstanceType> {
         let is_due = |name: &&InstanceType| self.list.get(name).is_none_or(|(_, at)| at.elapsed() >= LIST_PRICES_EVERY);
         types.iter().filter(is_due).take(LIST_PRICES_AT_ONCE).cloned().collect()
+    }
+
+    /// Whether the account's reservations are known well enough to launch into that one, or into any.
+    fn knows(&self, id: Option<&str>) -> bool {
+        let is_it = |one: &Reservation| id.is_none_or(|id| one.capacity_reservation_id == id);
+        let known = self.reservations.value.as_ref();
+        known.is_some_and(|(_, all)| all.iter().any(is_it) || !self.reservations.is_due(RESERVATIONS_EVERY))
     }
 
     /// Whether that reservation is a capacity block.
@@ -192,6 +203,21 @@ impl RegionSupplier {
             }
         }
         Ok(told)
+    }
+
+    /// Asks for the account's reservations, where a launch needs to know them first.
+    ///
+    /// # Errors
+    /// When they were never had, and cannot be now.
+    pub(super) async fn know_reservations(&self, id: Option<&str>) -> Result<(), Failure> {
+        if self.known().facts.knows(id) {
+            return Ok(());
+        }
+        let answer = self.reservations().await;
+        let failed = answer.as_ref().err().cloned();
+        let mut known = self.known();
+        known.facts.reservations.take("reservations", answer);
+        failed.filter(|_| known.facts.reservations.value.is_none()).map_or(Ok(()), Err)
     }
 
     /// Asks for every fact that is due, all at once.
@@ -338,13 +364,19 @@ impl RegionSupplier {
             let asked = json!({ "ServiceCode": "ec2", "QuotaCode": name });
             let as_of = self.api.now();
             let told = self.api.ask_json::<ServiceQuota>(Service::ServiceQuotas, "GetServiceQuota", &asked).await;
+            let is_unknown = |failure: &Failure| failure.code() == Some("NoSuchResourceException");
             let told = match told {
                 // Never changed in this account: AWS's default holds.
-                Err(failure) if failure.code() == Some("NoSuchResourceException") => {
+                Err(failure) if is_unknown(&failure) => {
                     self.api.ask_json(Service::ServiceQuotas, "GetAWSDefaultServiceQuota", &asked).await
                 }
                 other => other,
-            }?;
+            };
+            let told = match told {
+                // Not every region has every quota.
+                Err(failure) if is_unknown(&failure) => continue,
+                other => other?,
+            };
             if let Some(limit) = told.quota.value.and_then(whole) {
                 quotas.insert(name, QuotaFact { limit, used: None, as_of });
             }

@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use futures::stream;
 use jiff::SignedDuration;
 use stoker_core::base::ids::{LaunchKey, NodeClassName};
+use stoker_core::base::sabotage;
 use stoker_core::facts::supply::{Instance, LaunchOutcome, Refusal, RefusalKind, RefusalScope};
 use stoker_core::market::offer::{Arch, CapacityType};
 use stoker_service::failpoints;
@@ -73,6 +74,11 @@ impl RegionSupplier {
             Ok(looked) => looked,
             Err(why) => return LaunchOutcome::unclear(why),
         };
+        if launch.request.market.capacity_type == CapacityType::Reserved
+            && let Err(failure) = self.know_reservations(named_reservation(launch)).await
+        {
+            return LaunchOutcome::unclear(failure.to_string());
+        }
         let mut renewed = false;
         loop {
             let token = token(&looked.account, self.api.region(), &launch.request.key);
@@ -217,6 +223,9 @@ impl RegionSupplier {
 
     /// A "no" counts where no machine bears the token: an earlier try, of which nobody knows, may have made one.
     async fn look_before_no(&self, launch: &Launch, token: &str, looked: &LookedUp, no: Refusal) -> LaunchOutcome {
+        if sabotage::on("aws-refuse-without-look") {
+            return LaunchOutcome::Refused(no);
+        }
         let found = match self.find(token).await {
             Ok(found) => found,
             Err(failure) => return LaunchOutcome::unclear(format!("{}; looking for a machine: {failure}", no.message)),
@@ -271,7 +280,7 @@ impl RegionSupplier {
         let request = &launch.request;
         let mut known = self.known();
         let Known { reservations: asked, facts, .. } = &mut *known;
-        let named = request.reservation.as_deref().filter(|name| name.starts_with("cr-")).map(str::to_owned);
+        let named = named_reservation(launch).map(str::to_owned);
         let chosen = named.or_else(|| asked.get(&request.key).cloned());
         let now = self.api.now();
         let found = match chosen {
@@ -287,6 +296,11 @@ impl RegionSupplier {
         asked.insert(request.key.clone(), id.clone());
         Ok((id, is_block))
     }
+}
+
+/// The reservation that a launch is bought from, where the policy calls it by its id.
+fn named_reservation(launch: &Launch) -> Option<&str> {
+    launch.request.reservation.as_deref().filter(|name| name.starts_with("cr-"))
 }
 
 /// The class that a pool names; where it names none, the only one.

@@ -86,15 +86,16 @@ impl RegionSupplier {
 
     /// Adds machines that the listing does not have yet, and moments at which machines will be taken back.
     fn with_what_is_known(&self, mut listing: Listing) -> Listing {
+        let now = self.api.now();
         let mut known = self.known();
         known.made.retain(|id, (_, at)| at.elapsed() < SHOWN_WITHIN && !listing.instances.contains_key(id));
         for (id, (made, _)) in &known.made {
             listing.instances.insert(id.clone(), Arc::clone(made));
         }
         for (id, made) in &mut listing.instances {
-            let at = machine::instance_id(id).and_then(|id| known.reclaims.get(id));
-            if let Some(at) = at.filter(|_| matches!(made.state, InstanceState::Pending | InstanceState::Running)) {
-                *made = Arc::new(Instance { state: InstanceState::Reclaiming { at: *at }, ..Instance::clone(made) });
+            let reclaim = machine::instance_id(id).and_then(|id| known.reclaims.get(id)).filter(|reclaim| reclaim.from <= now);
+            if let Some(reclaim) = reclaim.filter(|_| matches!(made.state, InstanceState::Pending | InstanceState::Running)) {
+                *made = Arc::new(Instance { state: InstanceState::Reclaiming { at: reclaim.at }, ..Instance::clone(made) });
             }
         }
         listing

@@ -45,6 +45,13 @@ pub(crate) struct RegionSupplier {
     tasks: Mutex<JoinSet<()>>,
 }
 
+/// A machine that will be taken back.
+struct Reclaim {
+    at: Timestamp,
+    /// When it begins to count: work is not driven off days before.
+    from: Timestamp,
+}
+
 /// What is known of it.
 #[derive(Default)]
 struct Known {
@@ -61,7 +68,7 @@ struct Known {
     /// The reservation that a launch was asked from, so that a retry asks the same.
     reservations: BTreeMap<LaunchKey, String>,
     /// When machines will be taken back, by their ids in EC2.
-    reclaims: BTreeMap<String, Timestamp>,
+    reclaims: BTreeMap<String, Reclaim>,
     /// Something changed: the next listing is asked, and not remembered.
     stale_since: Option<Instant>,
     /// Launches are made slower until then, as EC2 said that they are too many.

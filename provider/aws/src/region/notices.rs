@@ -8,8 +8,8 @@ use serde_json::json;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use tokio::time::{Instant, sleep};
 
-use super::RegionSupplier;
 use super::facts::moment;
+use super::{Reclaim, RegionSupplier};
 use crate::answers::{Event, Message, Messages, QueueUrl, SpotRequests};
 use crate::wire::{Failure, Form, Service};
 
@@ -121,7 +121,7 @@ impl RegionSupplier {
                 let ends = event.text("instance-termination-time").and_then(moment).unwrap_or_else(|| after(at, SPOT_LEAVES));
                 self.reclaimed(event.text("instance-id"), ends);
             }
-            "AWS Health Event" => self.take_health(event, now),
+            "AWS Health Event" => self.take_health(event),
             "EC2 Instance State-change Notification" => self.known().stale_since = Some(Instant::now()),
             // A rebalance recommendation: most such machines stay. A block that ends: the clock says so too.
             _ => {}
@@ -129,30 +129,36 @@ impl RegionSupplier {
     }
 
     /// Maintenance that AWS has planned: the machine goes at its start.
-    fn take_health(&self, event: &Event, now: Timestamp) {
+    fn take_health(&self, event: &Event) {
         if event.text("service") != Some("EC2") || event.text("eventTypeCategory") != Some("scheduledChange") {
             return;
         }
         let begins = event
             .text("startTime")
             .and_then(|at| moment(at).or_else(|| jiff::fmt::rfc2822::parse(at).ok().map(|zoned| zoned.timestamp())));
-        let Some(begins) = begins.filter(|begins| begins.duration_since(now) <= MAINTENANCE_AHEAD) else { return };
+        let Some(begins) = begins else { return };
+        let from = begins.saturating_sub(MAINTENANCE_AHEAD).unwrap_or(begins);
         let affected = event.detail.get("affectedEntities").and_then(|all| all.as_array());
         for entity in affected.into_iter().flatten() {
-            self.reclaimed(entity.get("entityValue").and_then(|id| id.as_str()), begins);
+            self.reclaimed_from(entity.get("entityValue").and_then(|id| id.as_str()), Reclaim { at: begins, from });
         }
     }
 
-    /// A machine is taken back at a moment. The earliest word holds; the listing tells whose it is.
+    /// A machine is taken back at a moment, and nothing is to begin on it any more.
     fn reclaimed(&self, id: Option<&str>, at: Timestamp) {
+        self.reclaimed_from(id, Reclaim { at, from: Timestamp::MIN });
+    }
+
+    /// A machine is taken back. The earliest word holds; the listing tells whose it is.
+    fn reclaimed_from(&self, id: Option<&str>, reclaim: Reclaim) {
         let now = self.api.now();
-        let Some(id) = id.filter(|_| now.duration_since(at) <= LATE) else { return };
+        let Some(id) = id.filter(|_| now.duration_since(reclaim.at) <= LATE) else { return };
         let mut known = self.known();
-        known.reclaims.retain(|_, at| now.duration_since(*at) <= SignedDuration::from_mins(10));
-        if known.reclaims.len() < MOST_RECLAIMS {
-            let told = known.reclaims.entry(id.to_owned()).or_insert(at);
-            *told = at.min(*told);
+        known.reclaims.retain(|_, reclaim| now.duration_since(reclaim.at) <= SignedDuration::from_mins(10));
+        if known.reclaims.get(id).is_some_and(|before| before.at <= reclaim.at) || known.reclaims.len() >= MOST_RECLAIMS {
+            return;
         }
+        known.reclaims.insert(id.to_owned(), reclaim);
         drop(known);
         self.changed.notify_one();
     }

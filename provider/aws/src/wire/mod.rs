@@ -18,6 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use stoker_core::base::sabotage;
 use stoker_core::base::text::with_causes;
 use stoker_service::clock::Clock;
 use stoker_service::suppliers::{Pace, Turns};
@@ -154,8 +155,12 @@ impl Api {
 
     /// A call of EC2 that makes or ends machines, once. Where the credentials did not count, once more with new ones.
     pub(crate) async fn change<T: DeserializeOwned>(&self, form: &Form) -> Result<T, Failure> {
-        let answer = self.once(&self.query(Service::Ec2, form, CHANGED_WITHIN)).await?;
-        parsed(form.action, &answer)
+        let call = self.query(Service::Ec2, form, CHANGED_WITHIN);
+        let answer = match self.once(&call).await {
+            Err(Failure::Said(said)) if said.status >= 500 && sabotage::on("aws-retry-on-500") => self.once(&call).await,
+            answer => answer,
+        };
+        parsed(form.action, &answer?)
     }
 
     /// A call of a JSON protocol that changes nothing, tried again where that helps.

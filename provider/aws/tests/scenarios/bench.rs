@@ -220,7 +220,12 @@ impl Bench {
 
     /// What is told of markets.
     pub(crate) async fn facts(&self) -> MarketFacts {
-        self.aws.market_facts(Wall(self.now())).await.unwrap()
+        self.facts_or_error().await.unwrap()
+    }
+
+    /// The same, where it may fail.
+    pub(crate) async fn facts_or_error(&self) -> Result<MarketFacts, SupplierError> {
+        self.aws.market_facts(Wall(self.now())).await
     }
 
     /// All that the supplier says is wrong, one a line.

@@ -2,5 +2,13 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod bench;
+mod errors;
+mod facts;
 mod launches;
+mod listing;
+mod notices;
+mod over_http;
+mod reload;
+mod reservations;
+mod rows;
 mod stock;
