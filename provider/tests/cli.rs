@@ -6,6 +6,8 @@
 
 #[path = "cli/advise.rs"]
 mod advise;
+#[path = "cli/aws.rs"]
+mod aws;
 #[path = "cli/backup.rs"]
 mod backup;
 #[path = "cli/binary.rs"]
@@ -448,6 +450,7 @@ fn help_names_every_command_and_exit_code() {
         "fit",
         "commit",
         "policy",
+        "aws",
         "init",
         "groups",
         "nodes",

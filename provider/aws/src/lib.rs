@@ -9,6 +9,7 @@ mod launch;
 mod machine;
 mod refusal;
 mod region;
+pub mod rights;
 mod supplier;
 mod user_data;
 mod wire;

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use stoker_aws::config::BadConfig;
 use stoker_journal::JournalError;
 use stoker_service::boot::BadTemplate;
 use stoker_service::certs::CertsError;
@@ -23,7 +24,7 @@ pub enum Exit {
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// A policy, world, price or certificate file has faults, or an autoscaler's flags have.
+    /// A policy, world, price, AWS or certificate file has faults, or an autoscaler's flags have.
     BadFile = 3,
     /// Not all of what was asked can be bought, nothing holds it, or too little is known to advise.
     Short = 4,
@@ -36,7 +37,7 @@ pub(super) const AFTER_HELP: &str = "Exit codes:
   0  done
   1  failed: something could not be read, written or reached
   2  the command line is wrong
-  3  a policy, world, price or certificate file cannot be read or has errors; a flag of the autoscaler must change (doctor)
+  3  a policy, world, price, AWS or certificate file cannot be read or has errors; a flag of the autoscaler must change (doctor)
   4  not all of it can be bought (plan), no GPU is large enough (fit), or too little use is known (commit, advise)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
 
@@ -69,6 +70,9 @@ pub enum CliError {
     /// What a plugin's machines boot with cannot be used.
     #[error(transparent)]
     BootTemplate(#[from] BadTemplate),
+    /// The file for AWS cannot be used.
+    #[error(transparent)]
+    AwsFile(#[from] BadConfig),
     /// There are no certificates.
     #[error(transparent)]
     Certs(#[from] CertsError),
@@ -146,6 +150,7 @@ impl CliError {
             Self::PriceTables(_)
             | Self::NoPolicy(_)
             | Self::BootTemplate(_)
+            | Self::AwsFile(_)
             | Self::Serve(StartError::Serve(ServeError::Tls(_)) | StartError::World(WorldError::Config(_))) => Exit::BadFile,
             Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
             Self::Usage(_)
@@ -167,6 +172,7 @@ fn is_list(error: &CliError) -> bool {
                 PriceTablesError::Tables(_) | PriceTablesError::World(_) | PriceTablesError::Policy(PolicyError::Faults(_))
             )
         }
+        CliError::AwsFile(error) => matches!(error, BadConfig::Faults(_)),
         _ => false,
     }
 }

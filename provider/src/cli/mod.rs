@@ -4,6 +4,7 @@ mod accounts;
 mod advise;
 mod alerts;
 mod args;
+mod aws;
 mod backup;
 mod brief;
 mod candidates;
@@ -80,6 +81,7 @@ enum Command {
     Suppliers(suppliers::SuppliersArgs),
     Supplier(supplier::SupplierArgs),
     Karpenter(karpenter::KarpenterArgs),
+    Aws(aws::AwsArgs),
     Clean(clean::CleanArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -128,6 +130,7 @@ impl Cli {
             Command::Suppliers(args) => suppliers::run(&args).await,
             Command::Supplier(args) => Box::pin(supplier::run(args)).await,
             Command::Karpenter(args) => Box::pin(karpenter::run(&args)).await,
+            Command::Aws(args) => aws::run(&args).await,
             Command::Clean(args) => clean::run(&args).await,
             Command::Completions(args) => completions::run(&args),
         }

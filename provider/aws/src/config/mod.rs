@@ -1,5 +1,7 @@
 //! `aws.yaml`: what nodes on EC2 are made with, and where. The policy keeps what is about money and limits.
 
+#[cfg(test)]
+pub(crate) mod example;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -132,6 +134,11 @@ impl Config {
     /// Every fault, by line.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, Faults> {
         yaml::load_checked(file_name, text, validated).map(|read| read.value)
+    }
+
+    /// Instance profiles of the node classes.
+    pub fn instance_profiles(&self) -> BTreeSet<&str> {
+        self.classes.values().map(|class| class.instance_profile.as_str()).collect()
     }
 
     /// The JSON Schema of the file, for editors.

@@ -1,0 +1,209 @@
+//! `stoker aws`: what Amazon EC2 needs to know before Stoker buys there, and what Stoker's file for it looks like.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use stoker_aws::Access;
+use stoker_aws::config::Config;
+use stoker_aws::rights::{Asked, Format, LONGEST_MANAGED_POLICY, Rights};
+use stoker_core::base::ids::ClusterName;
+
+use stoker_service::clock::Clock;
+use stoker_service::price_tables;
+use stoker_service::print::table;
+
+use super::args::OutputArg;
+use super::exit::{CliError, Exit};
+use super::out;
+
+/// Rights, events and the file of the supplier for Amazon EC2.
+#[derive(Debug, Args)]
+pub(super) struct AwsArgs {
+    #[command(subcommand)]
+    command: AwsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AwsCommand {
+    Check(CheckArgs),
+    Policy(PolicyArgs),
+    /// Prints the JSON Schema of aws.yaml, for editors
+    Schema,
+}
+
+/// Holds the file against the account: what is there, what EC2 would allow, and which IAM statement is missing.
+///
+/// Launches are tried as dry runs. Nothing is made or ended, and no message is taken from a queue.
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// The file aws.yaml
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// `clusterName` of the policy: machines are tagged with it
+    #[arg(long, value_name = "NAME")]
+    cluster: String,
+    /// Role of the nodes, the one in the instance profiles of the file; several times where they differ
+    #[arg(long = "node-role", value_name = "NAME")]
+    node_roles: Vec<String>,
+    /// Price tables to use instead of the built-in ones: the types that are looked for
+    #[arg(long, value_name = "DIR")]
+    prices_dir: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// Prints the least IAM policy that Stoker needs with this file, and the queue with EC2's notices.
+///
+/// Nothing is asked of AWS, and nothing is changed there.
+#[derive(Debug, Args)]
+struct PolicyArgs {
+    /// The file aws.yaml
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// `clusterName` of the policy: machines are tagged with it, and rights end there
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Role of the nodes, the one in the instance profiles of the file; several times where they differ
+    #[arg(long = "node-role", value_name = "NAME")]
+    node_roles: Vec<String>,
+    #[arg(
+        long,
+        value_name = "ID",
+        default_value = "*",
+        value_parser = account,
+        help = "Account of the machines, 12 digits. By default any: IAM gives no rights in an account that has not given them itself"
+    )]
+    account: Account,
+    /// How it is printed: iam is the policy alone, the others have the queue and its rules too
+    #[arg(long, value_enum, default_value = "iam", value_name = "FORMAT")]
+    format: PolicyFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PolicyFormat {
+    /// JSON
+    Iam,
+    /// A template in YAML
+    Cloudformation,
+    /// HCL
+    Terraform,
+}
+
+/// An account, or any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Account(Option<String>);
+
+fn account(text: &str) -> Result<Account, String> {
+    match text {
+        "*" => Ok(Account(None)),
+        id if id.len() == 12 && id.chars().all(|c| c.is_ascii_digit()) => Ok(Account(Some(id.to_owned()))),
+        _ => Err("an account has 12 digits, such as 111111111111; write * for any".to_owned()),
+    }
+}
+
+/// Carries the command out.
+pub(super) async fn run(args: &AwsArgs) -> Result<Exit, CliError> {
+    match &args.command {
+        AwsCommand::Check(args) => check(args).await,
+        AwsCommand::Policy(args) => policy(args),
+        AwsCommand::Schema => out::write(&out::json(&Config::schema())?).map(|()| Exit::Done),
+    }
+}
+
+/// What was found of an account, and what it lacks.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckReport {
+    findings: Vec<Row>,
+    /// IAM statements without which something does not work.
+    missing_statements: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    region: String,
+    what: String,
+    works: bool,
+    told: String,
+}
+
+async fn check(args: &CheckArgs) -> Result<Exit, CliError> {
+    let config = Config::read(&args.file)?;
+    let cluster = ClusterName::new(args.cluster.as_str()).map_err(|error| CliError::Usage(format!("--cluster: {error}")))?;
+    let clock = Clock::system();
+    let book = price_tables::prices(args.prices_dir.as_deref(), clock.now())?;
+    let access = Access::of_system(clock).map_err(|why| CliError::Usage(format!("no calls can be made: {why}")))?;
+    let found = stoker_aws::check::check(&config, &cluster, &book, &access).await;
+    let denied: BTreeSet<&str> = found.iter().filter_map(|one| one.denied.as_deref()).collect();
+    let missing_statements = if denied.is_empty() {
+        Vec::new()
+    } else {
+        let role = "ROLE-OF-THE-NODES".to_owned();
+        let node_roles = if args.node_roles.is_empty() { vec![role] } else { args.node_roles.clone() };
+        let rights = Rights::of(&config, &Asked { cluster, account: None, node_roles });
+        rights.map_err(|error| CliError::Usage(error.to_string()))?.statements_for(&denied)
+    };
+    let findings = found.into_iter().map(|one| Row {
+        region: one.region.to_string(),
+        what: one.what,
+        works: one.told.is_ok(),
+        told: one.told.unwrap_or_else(|why| why),
+    });
+    let report = CheckReport { findings: findings.collect(), missing_statements };
+    out::print(args.output.format, &report, CheckReport::table)?;
+    Ok(if report.findings.iter().all(|row| row.works) { Exit::Done } else { Exit::Failed })
+}
+
+impl CheckReport {
+    fn table(&self) -> String {
+        let row = |row: &Row| {
+            let works = if row.works { "ok" } else { "FAILED" };
+            vec![works.to_owned(), row.region.clone(), row.what.clone(), row.told.clone()]
+        };
+        let mut text = table(&["", "REGION", "WHAT", "FOUND"], &[], self.findings.iter().map(row).collect());
+        let failed = self.findings.iter().filter(|row| !row.works).count();
+        text += &format!("\n{} ok, {failed} failed\n", self.findings.len() - failed);
+        if !self.missing_statements.is_empty() {
+            text += "\nIAM statements that allow what was refused, to be added to Stoker's role:\n\n";
+            text += &self.missing_statements.join(",\n");
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn policy(args: &PolicyArgs) -> Result<Exit, CliError> {
+    let config = Config::read(&args.file)?;
+    let cluster = args.cluster.as_deref().ok_or_else(|| {
+        CliError::Usage("machines are tagged with clusterName of the policy: give it with --cluster NAME".to_owned())
+    })?;
+    let cluster = ClusterName::new(cluster).map_err(|error| CliError::Usage(format!("--cluster: {error}")))?;
+    if args.node_roles.is_empty() {
+        let profile = config.instance_profiles().into_iter().next().unwrap_or_default();
+        return Err(CliError::Usage(format!(
+            "the file names instance profiles and not their roles: give the role with --node-role NAME; `aws iam \
+             get-instance-profile --instance-profile-name {profile} --query InstanceProfile.Roles[].RoleName` prints it"
+        )));
+    }
+    if let Some(arn) = args.node_roles.iter().find(|role| role.contains(':')) {
+        return Err(CliError::Usage(format!("--node-role {arn}: write the name, which follows role/ in the ARN")));
+    }
+    let asked = Asked { cluster, account: args.account.0.clone(), node_roles: args.node_roles.clone() };
+    let rights = Rights::of(&config, &asked).map_err(|error| CliError::Usage(error.to_string()))?;
+    out::write(&rights.text(match args.format {
+        PolicyFormat::Iam => Format::Iam,
+        PolicyFormat::Cloudformation => Format::CloudFormation,
+        PolicyFormat::Terraform => Format::Terraform,
+    }))?;
+    let length = rights.policy_length();
+    if length > LONGEST_MANAGED_POLICY {
+        tracing::warn!(
+            "the policy has {length} characters, and IAM takes {LONGEST_MANAGED_POLICY}: write it into the role itself, which \
+             takes 10240, or split the file by region"
+        );
+    }
+    Ok(Exit::Done)
+}
