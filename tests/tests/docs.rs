@@ -145,6 +145,7 @@ fn commands_that_are_shown_print_what_is_shown() {
 
 #[test]
 fn the_reference_is_what_the_code_says() {
+    settle("provider/docs/reference/aws.md", &policy::aws_reference());
     settle("provider/docs/reference/cli.md", &cli::commands());
     settle("provider/docs/reference/exit-codes.md", &cli::exit_codes());
     settle("provider/docs/reference/node-labels.md", &labels::reference());

@@ -76,7 +76,7 @@ struct PolicyArgs {
         help = "Account of the machines, 12 digits. By default any: IAM gives no rights in an account that has not given them itself"
     )]
     account: Account,
-    /// How it is printed: iam is the policy alone, the others have the queue and its rules too
+    /// What is printed: iam is the policy alone, the others have the queue and its rules too
     #[arg(long, value_enum, default_value = "iam", value_name = "FORMAT")]
     format: PolicyFormat,
 }

@@ -1,8 +1,9 @@
 //! `stoker aws`.
 
 use serde_json::Value;
+use stoker_fake_ec2::{ACCESS_KEY, Fault, Peer, Rule};
 
-use crate::binary::stoker;
+use crate::binary::{Ran, command, golden, ran, stoker};
 
 const EXAMPLE: &str = "../../../../manifests/examples/aws.yaml";
 
@@ -53,4 +54,51 @@ fn faults_of_the_file_are_listed_by_line() {
 fn editors_get_the_schema() {
     let schema: Value = serde_json::from_str(&stoker(&["aws", "schema"]).out).unwrap();
     assert_eq!(schema["title"], "Stoker's file for AWS");
+}
+
+/// What `stoker aws check` says of the account of a peer.
+async fn checked(peer: &Peer, more: &str) -> Ran {
+    let (served, dir) = (peer.listen().await, tempfile::tempdir().unwrap());
+    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
+    let endpoints = services.map(|service| format!("{service}: {}", served.url())).join(", ");
+    let file = dir.path().join("aws.yaml");
+    let text = format!(
+        "apiVersion: stoker.dev/v1alpha1\nkind: AwsSupplier\ncluster: {{ name: prod }}\nregions:\n- name: us-east-1\n  subnets: {{ tags: {{ \
+         stoker.dev/discovery: prod }} }}\n  securityGroups: {{ tags: {{ stoker.dev/discovery: prod }} }}\n  endpoints: {{ {endpoints} \
+         }}\nnodeClasses:\n  gpu: {{ instanceProfile: stoker-node }}\n{more}"
+    );
+    std::fs::write(&file, text).unwrap();
+    tokio::task::spawn_blocking(move || {
+        let file = file.to_str().unwrap();
+        let mut command = command(&["aws", "check", "--file", file, "--cluster", "prod"]);
+        command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
+        ran(&command.output().unwrap())
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn an_account_is_held_against_the_file() {
+    let peer = Peer::new("111111111111");
+    let ran = checked(&peer, "").await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    golden("aws-check", &ran.out);
+    let world = peer.world();
+    assert!(world.machines.is_empty() && world.named_to_end.is_empty());
+}
+
+#[tokio::test]
+async fn what_an_account_lacks_is_told_with_its_cure() {
+    let peer = Peer::new("111111111111");
+    {
+        let mut world = peer.world();
+        let denied = Fault::status(403, "UnauthorizedOperation", "You are not authorized to perform this operation.");
+        world.fault(Rule::of("DescribeSpotPriceHistory", denied));
+        world.region("us-east-1").subnets.retain(|_, subnet| subnet.zone_id == "use1-az1");
+        world.region("us-east-1").profiles.clear();
+    }
+    let ran = checked(&peer, "  old: { instanceProfile: stoker-node, image: { id: ami-gone } }\n").await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    golden("aws-check-lacking", &ran.out);
 }

@@ -1,7 +1,7 @@
 //! Runs the built binary in the folder of the inputs, at a fixed time, with nothing of the user's environment.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -25,9 +25,13 @@ pub(crate) fn command(args: &[&str]) -> Command {
 
 /// Runs it to the end.
 pub(crate) fn stoker(args: &[&str]) -> Ran {
-    let output = command(args).stdin(Stdio::null()).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    ran(&command(args).stdin(Stdio::null()).output().unwrap())
+}
+
+/// How a run ended, and what it said.
+pub(crate) fn ran(output: &Output) -> Ran {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    Ran { code: output.status.code().unwrap(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
 /// Runs it with a standard output whose reader has gone away.

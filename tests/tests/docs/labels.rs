@@ -14,15 +14,15 @@ what is certain of an instance type is here, so parts of a GPU and vGPUs have fe
 pool's `template.labels` sets stands as it is.
 
 Labels of how a node was bought are in groups that are split by it: pools with
-`splitCapacityType`, and all of a Karpenter supplier.
+`splitCapacityType`, and all of a supplier of `kind: karpenter` or `aws`.
 
 | label | set by | cloud | value | source |
 |---|---|---|---|---|
 ";
 
 const TAIL: &str = "
-Nodes bear them before their GPUs work: from the NodeClaim, or from what the plugin was told. A
-NodeClaim leaves out what Karpenter and the kubelet set by themselves.
+Nodes bear them before their GPUs work: from the NodeClaim, from the user data on EC2, or from what
+the plugin was told. A NodeClaim leaves out what Karpenter and the kubelet set by themselves.
 ";
 
 pub(crate) fn reference() -> String {

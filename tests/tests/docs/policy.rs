@@ -1,4 +1,4 @@
-//! The page of the policy's fields, from its JSON Schema.
+//! The pages of fields, of the policy and of aws.yaml, from their JSON Schemas.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -30,6 +30,27 @@ pub(crate) fn reference() -> String {
         )
     );
     block(&schema, &schema, "", &mut page);
+    page
+}
+
+/// The page of aws.yaml.
+pub(crate) fn aws_reference() -> String {
+    let schema = stoker_aws::config::Config::schema();
+    let mut page = format!(
+        "{GENERATED}\n# Fields of aws.yaml\n\n{}\n",
+        wrapped(
+            "What the supplier `kind: aws` makes nodes with. The policy names the file: `suppliers: [{ name: aws, kind: aws, \
+             config: /etc/stoker/aws/aws.yaml }]`. `stoker aws schema` prints the same as JSON Schema, for your editor. A field \
+             without a default may be left out unless it is marked *required*. Unknown fields are rejected. Stoker reads the file \
+             again every half minute: one with errors changes nothing, and no reload ends a machine."
+        )
+    );
+    block(&schema, &schema, "", &mut page);
+    let _ = write!(
+        page,
+        "\nSee also: [on EKS, from nothing](../tasks/eks.md), [fields of the policy](policy.md),\n\
+         [the example](../../../manifests/examples/aws.yaml).\n"
+    );
     page
 }
 
@@ -106,8 +127,8 @@ fn kind<'a>(schema: &'a Value, field: &'a Value) -> (String, Option<(&'a Value, 
             (format!("list of {of}"), inner.map(|(inner, _)| (inner, "[]")))
         }
         "object" => {
-            let (of, _) = kind(schema, &field["additionalProperties"]);
-            (format!("map to {of}"), None)
+            let (of, inner) = kind(schema, &field["additionalProperties"]);
+            (format!("map to {of}"), inner.map(|(inner, _)| (inner, ".NAME")))
         }
         "string" => ("text".to_owned(), None),
         "boolean" => ("`true`, `false`".to_owned(), None),

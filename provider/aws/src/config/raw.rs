@@ -105,16 +105,16 @@ pub struct RawNodeClass {
     /// Root disk, of kind gp3 and encrypted.
     #[serde(default)]
     pub disk: RawDisk,
-    /// What becomes of disks that come with the instance type.
+    /// What becomes of disks that come with the instance type. Default: `raid0`.
     #[serde(default)]
     pub local_disks: LocalDisks,
-    /// Elastic Fabric Adapter between machines.
+    /// Elastic Fabric Adapter between machines. Default: `off`.
     #[serde(default)]
     pub efa: Efa,
     /// Placement group to launch in. It narrows what is in stock.
     #[serde(default)]
     pub placement_group: Option<String>,
-    /// What Nodes are called.
+    /// What Nodes are called. Default: `private-dns`.
     #[serde(default)]
     pub node_names: NodeNames,
     /// More user data: a MIME part before Stoker's for AL2023, TOML that Stoker's is laid over for Bottlerocket, all of it for a custom
@@ -130,7 +130,7 @@ pub struct RawNodeClass {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawImage {
-    /// The operating system, which says what its user data looks like.
+    /// The operating system, which says what its user data looks like. Default: `al2023`.
     #[serde(default)]
     pub family: Family,
     /// Release of the image that AWS makes, such as `v20260714` for AL2023 and `1.46.0` for Bottlerocket. Default: the newest when
@@ -150,7 +150,7 @@ pub struct RawImage {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawDisk {
-    /// Its size. Default and least: 105, of which node templates promise 100.
+    /// Its size, at least 105, of which node templates promise 100. Default: 105.
     #[serde(default, rename = "sizeGiB")]
     pub size_gib: Option<u32>,
     /// MiB a second. Default: AWS's.
