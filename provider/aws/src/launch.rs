@@ -194,3 +194,6 @@ impl Ordered<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,8 @@ mod refusal;
 mod region;
 pub mod rights;
 mod supplier;
+#[cfg(test)]
+mod testing;
 mod user_data;
 mod wire;
 

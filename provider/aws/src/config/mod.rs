@@ -303,7 +303,9 @@ impl Rules {
             if let Some(taken) = TAKEN_TAGS.iter().find(|taken| key.starts_with(*taken)) {
                 self.add(&path, format!("begins with {taken}, which is not yours to set: call it otherwise"));
             }
-            if key.is_empty() || key.chars().count() > 128 || value.chars().count() > 256 {
+            if key.is_empty() {
+                self.add(&path, "has no key: EC2 takes 1 to 128 characters");
+            } else if key.chars().count() > 128 || value.chars().count() > 256 {
                 self.add(&path, "is longer than EC2 takes: 128 characters for a key, 256 for a value");
             }
         }

@@ -1,1 +1,113 @@
+use std::collections::BTreeMap;
 
+use super::{Choice, Config, Efa, Family, Image, LocalDisks, NodeNames};
+use crate::testing::golden;
+use crate::wire::Service;
+
+const FULL: &str = r#"
+apiVersion: stoker.dev/v1alpha1
+kind: AwsSupplier
+cluster:
+  name: prod
+  endpoint: https://10.0.0.1:6443
+  certificateAuthority: LS0tLS1CRUdJTg==
+  serviceCidr: 10.100.0.0/16
+  version: "1.33"
+regions:
+- name: us-east-1
+  subnets: { tags: { stoker.dev/discovery: prod } }
+  securityGroups: { ids: [sg-1, sg-2] }
+  interruptionQueue: stoker-prod
+  assumeRole: { arn: "arn:aws:iam::222222222222:role/stoker", externalId: x }
+  endpoints: { ec2: "https://vpce-1.ec2.us-east-1.vpce.amazonaws.com", sts: "http://127.0.0.1:4566" }
+- name: us-west-2
+  subnets: { ids: [subnet-1] }
+  securityGroups: { tags: { a: b, c: d } }
+nodeClasses:
+  gpu: { instanceProfile: stoker-node }
+  training:
+    instanceProfile: stoker-node
+    image: { family: bottlerocket, version: 1.46.0 }
+    disk: { sizeGiB: 500, throughput: 250, iops: 3000, kmsKey: alias/nodes }
+    localDisks: unused
+    efa: all
+    placementGroup: training
+    nodeNames: instance-id
+    userData: "[settings.motd]"
+    tags: { team: ml }
+  own:
+    instanceProfile: stoker-node
+    image: { family: custom, ssm: /own/parameter }
+    userData: '#!/bin/sh'
+"#;
+
+#[test]
+fn a_full_file_is_read() {
+    let Config { cluster, regions, classes } = Config::parse("aws.yaml", FULL).unwrap();
+    assert_eq!(cluster.known.unwrap().endpoint, "https://10.0.0.1:6443");
+    let [east, west] = regions.values().collect::<Vec<_>>()[..] else { panic!("two regions") };
+    assert_eq!(east.subnets, Choice::Tags(BTreeMap::from([("stoker.dev/discovery".to_owned(), "prod".to_owned())])));
+    assert_eq!(east.security_groups, Choice::Ids(vec!["sg-1".to_owned(), "sg-2".to_owned()]));
+    assert_eq!(east.queue.as_deref(), Some("stoker-prod"));
+    let role = east.role.as_ref().unwrap();
+    assert_eq!((role.session.as_str(), role.external_id.as_deref()), ("stoker-prod", Some("x")));
+    assert_eq!(east.endpoints[&Service::Sts], "http://127.0.0.1:4566");
+    assert_eq!((&west.role, &west.queue), (&None, &None));
+    let of = |name: &str| classes.iter().find(|(known, _)| known.as_str() == name).unwrap().1;
+    let training = of("training");
+    assert_eq!((training.family, &training.image), (Family::Bottlerocket, &Image::Release("1.46.0".to_owned())));
+    assert_eq!((training.disk_gib, training.throughput, training.iops), (500, Some(250), Some(3000)));
+    assert_eq!(
+        (training.local_disks, training.efa, training.node_names),
+        (LocalDisks::Unused, Efa::All, NodeNames::InstanceId)
+    );
+    assert_eq!(of("own").image, Image::Parameter("/own/parameter".to_owned()));
+    let usual = of("gpu");
+    assert_eq!((usual.family, &usual.image, usual.disk_gib), (Family::Al2023, &Image::Newest, 105));
+    assert_eq!((usual.local_disks, usual.efa, usual.node_names), (LocalDisks::Raid0, Efa::Off, NodeNames::PrivateDns));
+}
+
+const WRONG: &str = r#"
+apiVersion: stoker.dev/v2
+kind: AwsProvider
+cluster: { name: "a b", endpoint: "http://10.0.0.1" }
+regions:
+- name: us-east-1
+  subnets: {}
+  securityGroups: { ids: [subnet-1] }
+  assumeRole: { arn: stoker }
+  endpoints: { ec2: "http://ec2.example" }
+- name: us-east-1
+  subnets: { tags: { a: b }, ids: [subnet-1] }
+  securityGroups: { ids: [sg-1] }
+- name: "us east 1"
+  subnets: { ids: [subnet-1] }
+  securityGroups: { ids: [sg-1] }
+nodeClasses:
+  "g p u": { instanceProfile: "" }
+  gpu:
+    instanceProfile: stoker-node
+    image: { version: v1, id: my-image, ssm: /x }
+    disk: { sizeGiB: 20, throughput: 5, iops: 5 }
+    tags: { "stoker.dev/pool": x, "aws:x": y, "kubernetes.io/cluster/prod": owned, "": z }
+  own:
+    instanceProfile: stoker-node
+    image: { family: custom }
+"#;
+
+#[test]
+fn all_faults_are_told_at_once_with_their_lines() {
+    golden("config", "faults", &Config::parse("aws.yaml", WRONG).unwrap_err().to_string());
+}
+
+#[test]
+fn fields_that_there_are_not_are_told_with_their_lines() {
+    let unknown = FULL.replace("interruptionQueue", "interruptionQeue").replace("efa: all", "efa: some");
+    golden("config", "unknown", &Config::parse("aws.yaml", &unknown).unwrap_err().to_string());
+}
+
+#[test]
+fn a_file_that_says_nothing_is_told_what_it_lacks() {
+    let empty = "apiVersion: stoker.dev/v1alpha1\nkind: AwsSupplier\ncluster: { name: prod }\nregions: []\nnodeClasses: {}\n";
+    golden("config", "empty", &Config::parse("aws.yaml", empty).unwrap_err().to_string());
+}
