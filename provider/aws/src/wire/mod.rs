@@ -191,8 +191,8 @@ impl Api {
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         service: Service,
-        region: &str,
         action: &'static str,
+        region: &str,
         path: &str,
     ) -> Result<T, Failure> {
         let call = Call {
