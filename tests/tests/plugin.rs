@@ -14,7 +14,7 @@ use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_fake_apiserver::{ApiServer, failure};
 use stoker_plugin::PROTOCOL;
-use stoker_plugin::boot::Boot;
+
 use stoker_plugin::check::{self, Verdict};
 use stoker_plugin::client::Plugin;
 use stoker_plugin::dial::connect;

@@ -17,7 +17,7 @@ fn place(region: &str) -> (Cloud, Region) {
 }
 
 /// Another machine like the first, of that record.
-fn another(world: &mut World, record: u64, change: impl FnOnce(&mut Machine)) -> String {
+pub(crate) fn another(world: &mut World, record: u64, change: impl FnOnce(&mut Machine)) -> String {
     let mut machine = world.machines.values().next().unwrap().clone();
     machine.id = format!("i-0{record:016x}");
     machine.token = format!("of-{record}");

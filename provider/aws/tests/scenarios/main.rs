@@ -11,4 +11,5 @@ mod over_http;
 mod reload;
 mod reservations;
 mod rows;
+mod seeded;
 mod stock;
