@@ -149,13 +149,13 @@ impl Api {
 
     /// A call of the query protocol that changes nothing, tried again where that helps.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, service: Service, form: &Form) -> Result<T, Failure> {
-        let answer = self.read(&self.query(service, form, READ_WITHIN)).await?;
+        let answer = self.read(&query(service, form, READ_WITHIN)).await?;
         parsed(form.action, &answer)
     }
 
     /// A call of EC2 that makes or ends machines, once. Where the credentials did not count, once more with new ones.
     pub(crate) async fn change<T: DeserializeOwned>(&self, form: &Form) -> Result<T, Failure> {
-        let call = self.query(Service::Ec2, form, CHANGED_WITHIN);
+        let call = query(Service::Ec2, form, CHANGED_WITHIN);
         let answer = match self.once(&call).await {
             Err(Failure::Said(said)) if said.status >= 500 && sabotage::on("aws-retry-on-500") => self.once(&call).await,
             answer => answer,
@@ -203,11 +203,6 @@ impl Api {
             within: READ_WITHIN,
         };
         parsed_json(action, &self.read(&call).await?)
-    }
-
-    fn query(&self, service: Service, form: &Form, within: Duration) -> Call<'static> {
-        let headers = vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
-        Call { service, action: form.action, method: http::Method::POST, path: "/", headers, body: form.encoded(), within }
     }
 
     /// Tries a call that changes nothing, with growing waits between.
@@ -303,6 +298,11 @@ impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Api").field(&self.region).finish()
     }
+}
+
+fn query(service: Service, form: &Form, within: Duration) -> Call<'static> {
+    let headers = vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
+    Call { service, action: form.action, method: http::Method::POST, path: "/", headers, body: form.encoded(), within }
 }
 
 fn json_call(service: Service, action: &'static str, body: &Value, within: Duration) -> Call<'static> {
