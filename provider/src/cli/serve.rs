@@ -253,7 +253,7 @@ async fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Other
             }
             SupplierKind::Aws { config } => {
                 let file = PathBuf::from(config);
-                let config = Config::read(&file).map_err(|error| CliError::Usage(error.to_string()))?;
+                let config = Config::read(&file)?;
                 let access = Access::of_system(state.options().clock.clone());
                 let access = access.map_err(|why| CliError::Usage(format!("supplier {name} cannot make calls: {why}")))?;
                 let aws = Aws::start(name, cluster, (config, Some(file)), &state.options().book, access).await;

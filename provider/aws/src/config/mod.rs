@@ -41,6 +41,8 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cluster {
     pub(crate) name: String,
+    /// Where EKS has it.
+    pub(crate) region: String,
     /// How it is reached; `None` where EKS is asked.
     pub(crate) known: Option<Reached>,
 }
@@ -159,7 +161,8 @@ fn validated(raw: &RawAws) -> Result<Config, Vec<Fault>> {
     if raw.kind != "AwsSupplier" {
         rules.add(&root.key("kind"), format!("{} is not a supported kind: write AwsSupplier", quoted(&raw.kind)));
     }
-    let cluster = rules.cluster(&root.key("cluster"), &raw.cluster);
+    let first = raw.regions.first().map(|region| region.name.as_str());
+    let cluster = rules.cluster(&root.key("cluster"), &raw.cluster, first.unwrap_or_default());
     let regions = rules.regions(&root.key("regions"), &raw.regions, &raw.cluster.name);
     let path = root.key("nodeClasses");
     if raw.node_classes.is_empty() {
@@ -192,8 +195,8 @@ impl Rules {
         }
     }
 
-    fn cluster(&mut self, path: &Path, raw: &RawCluster) -> Cluster {
-        let RawCluster { name, endpoint, certificate_authority, service_cidr, version } = raw;
+    fn cluster(&mut self, path: &Path, raw: &RawCluster, first_region: &str) -> Cluster {
+        let RawCluster { name, region, endpoint, certificate_authority, service_cidr, version } = raw;
         self.filled(&path.key("name"), name, "name of a cluster");
         let parts = [
             ("endpoint", endpoint),
@@ -216,7 +219,7 @@ impl Rules {
                 version: version.clone()?,
             })
         };
-        Cluster { name: name.clone(), known: known() }
+        Cluster { name: name.clone(), region: region.as_deref().unwrap_or(first_region).to_owned(), known: known() }
     }
 
     fn regions(&mut self, path: &Path, raw: &[RawRegion], cluster: &str) -> BTreeMap<Region, RegionConfig> {

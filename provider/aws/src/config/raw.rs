@@ -30,6 +30,10 @@ pub struct RawAws {
 pub struct RawCluster {
     /// Its name in EKS.
     pub name: String,
+    /// Its region in EKS. Default: the first of `regions`.
+    #[serde(default)]
+    #[schemars(example = "us-east-1")]
+    pub region: Option<String>,
     /// The API server's address, of a cluster that is not of EKS.
     #[serde(default)]
     #[schemars(example = "https://10.0.0.1:6443")]

@@ -190,7 +190,7 @@ impl RegionSupplier {
             return Ok(known.clone());
         }
         let path = format!("/clusters/{}", config.cluster.name);
-        let EksCluster { cluster } = self.api.get(Service::Eks, "DescribeCluster", &path).await?;
+        let EksCluster { cluster } = self.api.get(Service::Eks, "DescribeCluster", &config.cluster.region, &path).await?;
         let network = cluster.kubernetes_network_config;
         Ok(Reached {
             endpoint: cluster.endpoint,

@@ -6,7 +6,7 @@ use stoker_core::base::ids::Region;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 
 use super::{Asked, Condition, Statement, Texts};
-use crate::config::{Config, Image, RegionConfig};
+use crate::config::{Cluster, Config, Image, RegionConfig};
 use crate::launch::KEY_TAG;
 
 /// Kinds of resources that a launch makes, and tags.
@@ -111,8 +111,9 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
     ];
     all.extend(images(config, &places));
     if config.cluster.known.is_none() {
-        let cluster = format!("cluster/{}", config.cluster.name);
-        let clusters = each(&places, |place| vec![place.arn("eks", &cluster)]);
+        let Cluster { name, region, .. } = &config.cluster;
+        let arn = |place: &Place| format!("arn:{}:eks:{region}:{}:cluster/{name}", place.partition, place.account);
+        let clusters = each(&places, |place| vec![arn(place)]);
         all.push(allow("Cluster", "Endpoint, CA and version of the cluster.", ["eks:DescribeCluster"], clusters));
     }
     all.extend(disk_keys(config, &places));
@@ -121,6 +122,8 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
         let why = "Optional: notices within seconds. Without it the Spot requests are asked every ten seconds.";
         all.push(allow("Notices", why, ["sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage"], queues));
     }
+    let why = "Optional: list prices of today. Without it those of Stoker's tables count.";
+    all.push(allow("Prices", why, ["pricing:GetProducts"], ["*"]));
     let quotas = ["servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuota"];
     let why = "Optional: quotas as AWS has them. Without it those of the policy count.";
     all.push(allow("Quotas", why, quotas, ["*"]).when(in_regions(&places)));

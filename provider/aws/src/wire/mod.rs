@@ -118,6 +118,7 @@ pub(crate) struct Api {
 /// A call, before it is signed.
 struct Call<'a> {
     service: Service,
+    region: &'a str,
     action: &'static str,
     method: http::Method,
     path: &'a str,
@@ -149,13 +150,13 @@ impl Api {
 
     /// A call of the query protocol that changes nothing, tried again where that helps.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, service: Service, form: &Form) -> Result<T, Failure> {
-        let answer = self.read(&query(service, form, READ_WITHIN)).await?;
+        let answer = self.read(&self.query(service, form, READ_WITHIN)).await?;
         parsed(form.action, &answer)
     }
 
     /// A call of EC2 that makes or ends machines, once. Where the credentials did not count, once more with new ones.
     pub(crate) async fn change<T: DeserializeOwned>(&self, form: &Form) -> Result<T, Failure> {
-        let call = query(Service::Ec2, form, CHANGED_WITHIN);
+        let call = self.query(Service::Ec2, form, CHANGED_WITHIN);
         let answer = match self.once(&call).await {
             Err(Failure::Said(said)) if said.status >= 500 && sabotage::on("aws-retry-on-500") => self.once(&call).await,
             answer => answer,
@@ -170,7 +171,7 @@ impl Api {
         action: &'static str,
         body: &Value,
     ) -> Result<T, Failure> {
-        let answer = self.read(&json_call(service, action, body, READ_WITHIN)).await?;
+        let answer = self.read(&self.json(service, action, body, READ_WITHIN)).await?;
         parsed_json(action, &answer)
     }
 
@@ -182,19 +183,21 @@ impl Api {
         body: &Value,
         within: Duration,
     ) -> Result<T, Failure> {
-        let answer = self.once(&json_call(service, action, body, within)).await?;
+        let answer = self.once(&self.json(service, action, body, within)).await?;
         parsed_json(action, &answer)
     }
 
-    /// A call of a REST service that reads what is at `path`.
+    /// A call of a REST service in a region of its own, which reads what is at `path`.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         service: Service,
         action: &'static str,
+        region: &str,
         path: &str,
     ) -> Result<T, Failure> {
         let call = Call {
             service,
+            region,
             action,
             method: http::Method::GET,
             path,
@@ -203,6 +206,22 @@ impl Api {
             within: READ_WITHIN,
         };
         parsed_json(action, &self.read(&call).await?)
+    }
+
+    fn query(&self, service: Service, form: &Form, within: Duration) -> Call<'_> {
+        let headers = vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
+        let (region, action, body) = (self.region.as_str(), form.action, form.encoded());
+        Call { service, region, action, method: http::Method::POST, path: "/", headers, body, within }
+    }
+
+    fn json(&self, service: Service, action: &'static str, body: &Value, within: Duration) -> Call<'_> {
+        let (target, version) = service.target();
+        let headers =
+            vec![("content-type", format!("application/x-amz-json-{version}")), ("x-amz-target", format!("{target}.{action}"))];
+        // List prices are kept in few regions, for all of them.
+        let region = if service == Service::Pricing { "us-east-1" } else { &self.region };
+        let body = body.to_string().into_bytes();
+        Call { service, region, action, method: http::Method::POST, path: "/", headers, body, within }
     }
 
     /// Tries a call that changes nothing, with growing waits between.
@@ -254,8 +273,7 @@ impl Api {
         call: &Call<'_>,
         credentials: aws_credential_types::Credentials,
     ) -> Result<http::Request<Vec<u8>>, String> {
-        // List prices are kept in few regions, for all of them.
-        let region = if call.service == Service::Pricing { "us-east-1" } else { &self.region };
+        let region = call.region;
         let address = self.endpoints.get(&call.service).cloned().unwrap_or_else(|| {
             let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
             format!("https://{}.{region}.{suffix}", call.service.host())
@@ -300,23 +318,12 @@ impl std::fmt::Debug for Api {
     }
 }
 
-fn query(service: Service, form: &Form, within: Duration) -> Call<'static> {
-    let headers = vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
-    Call { service, action: form.action, method: http::Method::POST, path: "/", headers, body: form.encoded(), within }
-}
-
-fn json_call(service: Service, action: &'static str, body: &Value, within: Duration) -> Call<'static> {
-    let (target, version) = service.target();
-    let headers =
-        vec![("content-type", format!("application/x-amz-json-{version}")), ("x-amz-target", format!("{target}.{action}"))];
-    Call { service, action, method: http::Method::POST, path: "/", headers, body: body.to_string().into_bytes(), within }
-}
-
 /// Some part of `most`, so that many who failed together do not come again together.
 fn jitter(most: Duration) -> Duration {
-    let random = blake3::hash(format!("{:?}", std::time::Instant::now()).as_bytes());
-    let part = random.as_bytes().first().copied().unwrap_or(u8::MAX);
-    most.mul_f64(f64::from(part) / f64::from(u8::MAX))
+    let mut part = [u8::MAX];
+    // Without chance they come together.
+    let _ = getrandom::fill(&mut part);
+    most.mul_f64(f64::from(part[0]) / f64::from(u8::MAX))
 }
 
 /// An answer that cannot be read is none: nobody knows what it said.

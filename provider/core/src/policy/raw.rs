@@ -98,7 +98,7 @@ pub struct RawSupplier {
     /// File with what machines are made with and where, as Stoker reads it. It is read again whenever it changes.
     /// Only for `kind: aws`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(example = "/etc/stoker/aws.yaml")]
+    #[schemars(example = "/etc/stoker/aws/aws.yaml")]
     pub config: Option<String>,
 }
 

@@ -33,12 +33,12 @@ fn supplier(faults: &mut Faults, path: &Path, raw: &RawSupplier) -> Option<Suppl
             match raw.config.as_deref() {
                 Some(file) if file.starts_with('/') => SupplierKind::Aws { config: file.to_owned() },
                 Some(_) => {
-                    let message = "is no absolute path: write where the file is mounted, such as /etc/stoker/aws.yaml";
+                    let message = "is no absolute path: write where the file is mounted, such as /etc/stoker/aws/aws.yaml";
                     faults.add(&path.key("config"), message);
                     return None;
                 }
                 None => {
-                    faults.add(path, "has no config: write where its file is mounted, such as /etc/stoker/aws.yaml");
+                    faults.add(path, "has no config: write where its file is mounted, such as /etc/stoker/aws/aws.yaml");
                     return None;
                 }
             }

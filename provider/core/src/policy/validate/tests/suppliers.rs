@@ -52,7 +52,7 @@ fn each_fault_of_suppliers_names_the_place_and_the_cure() {
         (json!([{ "name": "a", "kind": "aws" }]), "suppliers[0] has no config: write where its file is mounted"),
         (
             json!([{ "name": "a", "kind": "aws", "config": "aws.yaml" }]),
-            "suppliers[0].config is no absolute path: write where the file is mounted, such as /etc/stoker/aws.yaml",
+            "suppliers[0].config is no absolute path: write where the file is mounted, such as /etc/stoker/aws/aws.yaml",
         ),
         (
             json!([{ "name": "a", "kind": "aws", "config": "/aws.yaml", "endpoint": "unix:///a" }]),
