@@ -1,4 +1,5 @@
 //! What EC2 and its neighbours answer. Everything that is not used is skipped, and every field may be missing.
+#![expect(clippy::struct_field_names, reason = "fields are called as AWS calls them")]
 
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -395,7 +396,7 @@ impl Product {
     }
 }
 
-/// What an event of EventBridge says, as far as it matters. Fields that are not used may be anything.
+/// What an event of `EventBridge` says, as far as it matters. Fields that are not used may be anything.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Event {

@@ -46,13 +46,13 @@ pub(crate) fn meaning(failure: &Failure, launch: &Launch) -> Meaning {
             no(RefusalKind::Config, RefusalScope::Market)
         }
         // EC2 says the same of a reservation that has no room as of a market.
-        "InsufficientInstanceCapacity" | "UnfulfillableCapacity" | "InsufficientHostCapacity" => {
-            no(RefusalKind::OutOfCapacity, of_reservation())
-        }
+        "InsufficientInstanceCapacity"
+        | "UnfulfillableCapacity"
+        | "InsufficientHostCapacity"
+        | "ReservationCapacityExceeded"
+        | "InvalidLaunchTargets"
+        | "InvalidCapacityReservationState.PendingActivation" => no(RefusalKind::OutOfCapacity, of_reservation()),
         "InsufficientVolumeCapacity" | "VolumeTypeNotAvailableInZone" => no(RefusalKind::OutOfCapacity, RefusalScope::Zone),
-        "ReservationCapacityExceeded" | "InvalidLaunchTargets" | "InvalidCapacityReservationState.PendingActivation" => {
-            no(RefusalKind::OutOfCapacity, of_reservation())
-        }
         "InvalidCapacityReservationId.NotFound" | "InvalidCapacityReservationState" => {
             no(RefusalKind::Config, of_reservation())
         }
@@ -100,9 +100,9 @@ fn quota(launch: &Launch, bought: CapacityType) -> RefusalScope {
 /// Why a machine that ended so soon could not be had, by its `StateReason`.
 pub(crate) fn of_ended(code: &str, message: &str) -> Refusal {
     let kind = match code {
-        "Server.InsufficientInstanceCapacity" | "Server.SpotInstanceTermination" => RefusalKind::OutOfCapacity,
         "Client.VolumeLimitExceeded" => RefusalKind::QuotaExceeded,
         "Client.InternalError" | "Client.InvalidSnapshot.NotFound" => RefusalKind::Config,
+        // Stock that ran out, a reclaim, and what nobody knows.
         _ => RefusalKind::OutOfCapacity,
     };
     let cure = match code {

@@ -117,16 +117,15 @@ impl Aws {
         let before = self.now();
         let mut regions = BTreeMap::new();
         for (name, wanted) in &config.regions {
-            let region = match before.regions.get(name).filter(|region| region.config == *wanted) {
-                Some(region) => Arc::clone(region),
-                None => {
-                    let api = self.access.api(name, wanted).await;
-                    let types = self.types.get(name).cloned().unwrap_or_default();
-                    let (cluster, changed) = (self.cluster.clone(), Arc::clone(&self.changed));
-                    let region = RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed);
-                    region.follow_notices();
-                    region
-                }
+            let region = if let Some(region) = before.regions.get(name).filter(|region| region.config == *wanted) {
+                Arc::clone(region)
+            } else {
+                let api = self.access.api(name, wanted).await;
+                let types = self.types.get(name).cloned().unwrap_or_default();
+                let (cluster, changed) = (self.cluster.clone(), Arc::clone(&self.changed));
+                let region = RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed);
+                region.follow_notices();
+                region
             };
             regions.insert(name.clone(), region);
         }
@@ -199,12 +198,12 @@ impl Supplier for Aws {
             for launch in batch {
                 by_region.entry(launch.request.market.place.region.clone()).or_default().push(launch);
             }
-            let launches = by_region.into_iter().map(async |(name, launches)| match regions.get(&name) {
-                Some(region) => region.launch(&config, launches).await,
-                None => {
-                    let unclear = || LaunchOutcome::unclear(format!("aws.yaml has no region {name}"));
-                    launches.into_iter().map(|launch| (launch.request.key, unclear())).collect()
+            let launches = by_region.into_iter().map(async |(name, launches)| {
+                if let Some(region) = regions.get(&name) {
+                    return region.launch(&config, launches).await;
                 }
+                let unclear = || LaunchOutcome::unclear(format!("aws.yaml has no region {name}"));
+                launches.into_iter().map(|launch| (launch.request.key, unclear())).collect()
             });
             join_all(launches).await.into_iter().flatten().collect()
         }

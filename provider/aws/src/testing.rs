@@ -10,6 +10,7 @@ use stoker_core::catalogue::template::{NodeTemplate, resources};
 use stoker_core::facts::supply::LaunchRequest;
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::PriceBook;
+use stoker_core::market::sharing::Slices;
 use stoker_service::suppliers::Launch;
 
 use crate::config::{Config, NodeClass, Reached};
@@ -46,13 +47,7 @@ pub(crate) fn launch(instance_type: &str, capacity_type: CapacityType, more: &[(
     ];
     let labels = labels.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let taints = vec![Taint { key: "nvidia.com/gpu".to_owned(), value: "true".to_owned(), effect: TaintEffect::NoSchedule }];
-    let template = NodeTemplate {
-        labels,
-        taints,
-        capacity: capacity.clone(),
-        allocatable: allocatable.clone(),
-        slices: Default::default(),
-    };
+    let template = NodeTemplate { labels, taints, capacity, allocatable, slices: Slices::default() };
     let request = LaunchRequest {
         key: LaunchKey::new(format!("prod/{group}/0c4de2a1/7/1")).unwrap(),
         group: NodeGroupId::new(&group).unwrap(),

@@ -138,10 +138,8 @@ fn bottlerocket(
     let mut taints = Table::new();
     for taint in &launch.taints {
         let value = text(&format!("{}:{}", taint.value, taint.effect.as_str()));
-        match taints.entry(&taint.key).or_insert_with(|| toml::Value::Array(Vec::new())) {
-            toml::Value::Array(values) => values.push(value),
-            // Made just above.
-            _ => {}
+        if let toml::Value::Array(values) = taints.entry(&taint.key).or_insert_with(|| toml::Value::Array(Vec::new())) {
+            values.push(value);
         }
     }
     let mut kubernetes = table(vec![

@@ -103,10 +103,6 @@ impl RegionSupplier {
                     };
                     self.look_before_no(launch, &token, &looked, refusal).await
                 }
-                Meaning::Look(message) => {
-                    let refusal = Refusal::of_market(RefusalKind::Config, message);
-                    self.look_before_no(launch, &token, &looked, refusal).await
-                }
                 Meaning::Stale(_) if !renewed => {
                     renewed = true;
                     self.forget_looked_up();
@@ -116,7 +112,7 @@ impl RegionSupplier {
                     }
                     continue;
                 }
-                Meaning::Stale(message) => {
+                Meaning::Look(message) | Meaning::Stale(message) => {
                     let refusal = Refusal::of_market(RefusalKind::Config, message);
                     self.look_before_no(launch, &token, &looked, refusal).await
                 }

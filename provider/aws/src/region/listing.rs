@@ -66,14 +66,13 @@ impl RegionSupplier {
                 age < if is_busy || is_stale { BUSY } else { QUIET }
             })
         };
-        let listing = match remembered {
-            Some(listing) => listing,
-            None => {
-                let listing = self.ask_for_all(now).await.map_err(|failure| failure.to_string())?;
-                self.known().listing = Some(listing.clone());
-                self.end_stopped(&listing.stopped).await;
-                listing
-            }
+        let listing = if let Some(listing) = remembered {
+            listing
+        } else {
+            let listing = self.ask_for_all(now).await.map_err(|failure| failure.to_string())?;
+            self.known().listing = Some(listing.clone());
+            self.end_stopped(&listing.stopped).await;
+            listing
         };
         Ok(self.with_what_is_known(listing))
     }

@@ -45,30 +45,25 @@ pub(super) async fn follow(region: Weak<RegionSupplier>) {
     let mut queue = None;
     loop {
         let Some(region) = region.upgrade() else { return };
-        let pause = match &region.config.queue {
-            Some(name) => match region.receive(name, &mut queue).await {
-                Ok(()) => {
-                    region.known().notices_failed = None;
-                    Duration::ZERO
+        let pause = if let Some(name) = &region.config.queue {
+            if let Err(failure) = region.receive(name, &mut queue).await {
+                let is_new = region.known().notices_failed.is_none();
+                let fault = format!("queue {name} cannot be read, so the Spot requests are asked: {failure}");
+                if is_new {
+                    tracing::warn!(region = %region.name, "{fault}");
                 }
-                Err(failure) => {
-                    let is_new = region.known().notices_failed.is_none();
-                    let fault = format!("queue {name} cannot be read, so the Spot requests are asked: {failure}");
-                    if is_new {
-                        tracing::warn!(region = %region.name, "{fault}");
-                    }
-                    queue = None;
-                    region.known().notices_failed = Some(fault);
-                    let _ = region.poll().await;
-                    AGAIN_AFTER
-                }
-            },
-            None => {
-                let polled = region.poll().await;
-                region.known().notices_failed =
-                    polled.err().map(|failure| format!("the Spot requests cannot be asked: {failure}"));
-                POLLED_EVERY
+                queue = None;
+                region.known().notices_failed = Some(fault);
+                let _ = region.poll().await;
+                AGAIN_AFTER
+            } else {
+                region.known().notices_failed = None;
+                Duration::ZERO
             }
+        } else {
+            let polled = region.poll().await;
+            region.known().notices_failed = polled.err().map(|failure| format!("the Spot requests cannot be asked: {failure}"));
+            POLLED_EVERY
         };
         // Not held while it sleeps: the region may end.
         drop(region);
@@ -79,12 +74,11 @@ pub(super) async fn follow(region: Weak<RegionSupplier>) {
 impl RegionSupplier {
     /// Takes what a queue has, and deletes it once it is told.
     async fn receive(&self, name: &str, queue: &mut Option<String>) -> Result<(), Failure> {
-        let url = match queue {
-            Some(url) => url.clone(),
-            None => {
-                let found: QueueUrl = self.api.ask_json(Service::Sqs, "GetQueueUrl", &json!({ "QueueName": name })).await?;
-                queue.insert(found.url).clone()
-            }
+        let url = if let Some(url) = queue {
+            url.clone()
+        } else {
+            let found: QueueUrl = self.api.ask_json(Service::Sqs, "GetQueueUrl", &json!({ "QueueName": name })).await?;
+            queue.insert(found.url).clone()
         };
         let asked =
             json!({ "QueueUrl": url, "MaxNumberOfMessages": MESSAGES, "WaitTimeSeconds": HELD, "VisibilityTimeout": HELD });

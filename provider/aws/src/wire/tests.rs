@@ -16,16 +16,18 @@ const RUN: &str = "<?xml version=\"1.0\"?>\n<RunInstancesResponse xmlns=\"http:/
                    </availabilityZone></placement><tagSet><item><key>a</key><value>b &amp; c</value></item></tagSet></item>\
                    </instancesSet></RunInstancesResponse>";
 
+type Answered = Result<http::Response<Vec<u8>>, NoAnswer>;
+
 /// Calls as they go out, and what they are answered.
 #[derive(Clone, Default)]
 struct Line {
     asked: Arc<Mutex<Vec<http::Request<Vec<u8>>>>>,
-    answers: Arc<Mutex<Vec<Result<http::Response<Vec<u8>>, NoAnswer>>>>,
+    answers: Arc<Mutex<Vec<Answered>>>,
 }
 
 impl Line {
     /// One that answers so, the last answer for ever.
-    fn of(answers: Vec<Result<http::Response<Vec<u8>>, NoAnswer>>) -> Self {
+    fn of(answers: Vec<Answered>) -> Self {
         Self { answers: Arc::new(Mutex::new(answers)), ..Self::default() }
     }
 
@@ -63,11 +65,11 @@ fn start() -> Timestamp {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "answers may be none")]
-fn answer(status: u16, body: &str) -> Result<http::Response<Vec<u8>>, NoAnswer> {
+fn answer(status: u16, body: &str) -> Answered {
     Ok(http::Response::builder().status(status).body(body.as_bytes().to_vec()).unwrap())
 }
 
-fn error(status: u16, code: &str) -> Result<http::Response<Vec<u8>>, NoAnswer> {
+fn error(status: u16, code: &str) -> Answered {
     answer(status, &format!("<Response><Errors><Error><Code>{code}</Code><Message>m</Message></Error></Errors></Response>"))
 }
 

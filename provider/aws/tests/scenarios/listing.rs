@@ -113,7 +113,7 @@ async fn a_page_that_fails_makes_a_listing_old_and_no_machine_lost() {
     assert!(later.as_of > listed.as_of, "the other region is listed anew");
     // The other region goes on: what is ended there is seen.
     assert_eq!(bench.end(std::slice::from_ref(&west.provider_id)).await[&west.provider_id], Ok(()));
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_mins(1)).await;
     assert_eq!(bench.list().await.unwrap().instances.len(), 5);
 }
 
@@ -238,9 +238,9 @@ async fn a_machine_that_somebody_stopped_is_ended() {
     let made = bench.made(&launch).await;
     let machine = bench.id_of(&launch);
     bench.world(|world| world.stop(&machine));
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_mins(1)).await;
     assert_eq!(bench.listed(&made.provider_id).await, Some(InstanceState::Stopping));
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_mins(1)).await;
     assert_eq!(bench.listed(&made.provider_id).await, None);
 }
 
