@@ -14,13 +14,13 @@ use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_fake_apiserver::{ApiServer, failure};
 use stoker_plugin::PROTOCOL;
-
 use stoker_plugin::check::{self, Verdict};
 use stoker_plugin::client::Plugin;
 use stoker_plugin::dial::connect;
 use stoker_plugin::server::Served;
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_server::{self, SupplierServer};
+use stoker_service::boot::Boot;
 use stoker_service::certs;
 use stoker_service::clock::Clock;
 use stoker_service::kube::tokens::BootTokens;

@@ -99,7 +99,7 @@ fn setup(scenario: &str, dir: &Path) -> Setup {
     let book = price_tables::prices(None, jiff::Timestamp::MAX).unwrap();
     let world = dir.join("world.yaml");
     std::fs::write(&world, files.world()).unwrap();
-    let mut setup = Setup::new(files.policy());
+    let mut setup = Setup::new(files.policy(Path::new("/")));
     setup.world = price_tables::world_config(Some(&world), &book, market::start()).unwrap();
     setup.book = Arc::new(book);
     setup

@@ -112,7 +112,8 @@ impl Aws {
         SupplierError { supplier: self.name.clone(), message: message.into() }
     }
 
-    /// Takes a configuration. A region that says the same goes on; what is left out ends no machine.
+    /// Takes a configuration. A region that says the same goes on. One that is left out makes no machine any more, and is listed as long as
+    /// it has some: without it they would seem lost.
     async fn take(&self, config: Config) {
         let before = self.now();
         let mut regions = BTreeMap::new();
@@ -128,6 +129,11 @@ impl Aws {
                 region
             };
             regions.insert(name.clone(), region);
+        }
+        let left_out = before.regions.iter().filter(|(name, _)| !config.regions.contains_key(*name));
+        for (name, region) in left_out.filter(|(_, region)| region.has_machines()) {
+            tracing::warn!(supplier = %self.name, region = %name, "aws.yaml leaves the region out: listed until its machines end");
+            regions.insert(name.clone(), Arc::clone(region));
         }
         *self.state() = State { config: Arc::new(config), regions, file_fault: None };
     }
@@ -199,7 +205,7 @@ impl Supplier for Aws {
                 by_region.entry(launch.request.market.place.region.clone()).or_default().push(launch);
             }
             let launches = by_region.into_iter().map(async |(name, launches)| {
-                if let Some(region) = regions.get(&name) {
+                if let Some(region) = regions.get(&name).filter(|_| config.regions.contains_key(&name)) {
                     return region.launch(&config, launches).await;
                 }
                 let unclear = || LaunchOutcome::unclear(format!("aws.yaml has no region {name}"));
@@ -272,13 +278,14 @@ impl Supplier for Aws {
             let cloud = Cloud::new("aws").map_err(|error| self.error(error.to_string()))?;
             let mut facts = MarketFacts {
                 clouds: [cloud.clone()].into(),
-                regions: Some(regions.keys().map(|name| (cloud.clone(), name.clone())).collect()),
+                regions: Some(config.regions.keys().map(|name| (cloud.clone(), name.clone())).collect()),
                 node_classes: Some(config.classes.keys().cloned().collect()),
                 labels_capacity_type: true,
                 ..MarketFacts::default()
             };
+            let made_in = regions.values().filter(|region| config.regions.contains_key(&region.name));
             let mut first_error = None;
-            let told = join_all(regions.values().map(async |region| (region, region.told(&config).await))).await;
+            let told = join_all(made_in.map(async |region| (region, region.told(&config).await))).await;
             let mut answered = false;
             for (region, told) in told {
                 match told {

@@ -77,6 +77,11 @@ impl RegionSupplier {
         Ok(self.with_what_is_known(listing))
     }
 
+    /// Whether it has machines, as far as is known.
+    pub(crate) fn has_machines(&self) -> bool {
+        self.last_listing().is_some_and(|listing| !listing.instances.is_empty())
+    }
+
     /// What was listed last, with what is known beside it; `None` while nothing was.
     pub(crate) fn last_listing(&self) -> Option<Listing> {
         let listing = self.known().listing.clone()?;

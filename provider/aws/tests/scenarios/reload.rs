@@ -51,11 +51,14 @@ async fn a_region_that_is_added_sells_at_once() {
     let west = bench.made(&west).await;
     let listed = bench.list().await.unwrap();
     assert!(listed.instances.contains_key(&east.provider_id) && listed.instances.contains_key(&west.provider_id));
-    // One that says the same goes on as it was.
+    // One that says the same goes on as it was. One that is left out sells nothing, and its machine is not lost.
     write(&folder, FILE);
-    bench.facts().await;
+    assert_eq!(bench.facts().await.regions.unwrap().len(), 1);
     assert_eq!(bench.world(|world| world.alive().len()), 2);
-    assert!(bench.list().await.unwrap().instances.contains_key(&east.provider_id));
+    let listed = bench.list().await.unwrap();
+    assert!(listed.instances.contains_key(&east.provider_id) && listed.instances.contains_key(&west.provider_id));
+    assert!(bench.end(std::slice::from_ref(&west.provider_id)).await.values().all(Result::is_ok));
+    assert_eq!(bench.world(|world| world.alive().len()), 1);
 }
 
 #[tokio::test(start_paused = true)]

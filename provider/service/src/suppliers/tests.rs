@@ -1,5 +1,6 @@
 //! What a launch says of its node.
 
+use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, NodeGroupId, PoolName, Region, ZoneId, ZoneName};
 use stoker_core::base::units::Milli;
 use stoker_core::catalogue::template;
@@ -62,7 +63,7 @@ fn group(network: Option<Network>) -> Group {
 #[test]
 fn a_launch_says_what_makes_its_node_equal_to_the_template() {
     let group = group(Some(Network { pods: 58, cards: 1, efa_interfaces: 0 }));
-    let launch = Launch::of(request(), &group);
+    let launch = Launch::of(request(), &group, Timestamp::UNIX_EPOCH);
     let NodeTemplate { capacity, allocatable, .. } = &group.template;
     assert_eq!((launch.pods, launch.disk), (58, MiB::from_gib(100)));
     assert_eq!(launch.kept, Reserves { milli_cpu: 80, memory: MiB(255 + 11 * 58) });
@@ -77,5 +78,5 @@ fn a_node_of_which_nothing_was_promised_gets_the_kubelets_defaults() {
     let launch = Launch::from(request());
     assert_eq!((launch.pods, launch.kept, launch.disk), (110, Reserves::default(), MiB::from_gib(100)));
     assert_eq!(launch.spec, None);
-    assert_eq!(Launch::of(request(), &group(None)).pods, 110);
+    assert_eq!(Launch::of(request(), &group(None), Timestamp::UNIX_EPOCH).pods, 110);
 }
