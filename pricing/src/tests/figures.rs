@@ -228,7 +228,7 @@ fn aws_types_have_the_pods_disks_and_interfaces_of_their_network() {
     }
     let of_aws = book.specs().filter(|spec| spec.cloud.as_str() == "aws");
     let without: Vec<_> = of_aws.filter(|spec| spec.network.is_none()).map(|spec| spec.instance_type.as_str()).collect();
-    assert_eq!(without, ["p3.16xlarge", "p3.2xlarge", "p3.8xlarge"]);
+    assert_eq!(without, [""; 0], "types that are sold and have no line");
     let sold: BTreeSet<_> = rows("aws.csv").into_iter().map(|row| row["instance_type"].clone()).collect();
     assert!(rows("aws-types.csv").iter().all(|row| sold.contains(&row["instance_type"])), "of what aws.csv sells");
     assert!(book.specs().all(|spec| spec.cloud.as_str() == "aws" || (spec.network, spec.local_disk) == (None, None)));

@@ -91,11 +91,41 @@ impl Aws {
         book: &PriceBook,
         access: Access,
     ) -> Self {
-        let types = types_of(book);
-        let state = State { config: Arc::new(config.clone()), regions: BTreeMap::new(), file_fault: None };
-        let aws = Self { name, cluster, access, types, file, state: Mutex::new(state), changed: Arc::default() };
+        let aws = Self::at_rest(name, cluster, (config.clone(), file), book, access);
         aws.take(config).await;
+        for region in aws.now().regions.values() {
+            region.follow_notices();
+        }
         aws
+    }
+
+    fn at_rest(
+        name: SupplierName,
+        cluster: ClusterName,
+        (config, file): (Config, Option<PathBuf>),
+        book: &PriceBook,
+        access: Access,
+    ) -> Self {
+        let state = State { config: Arc::new(config), regions: BTreeMap::new(), file_fault: None };
+        Self { name, cluster, access, types: types_of(book), file, state: Mutex::new(state), changed: Arc::default() }
+    }
+
+    /// What an account tells of its markets now, and what it does not, without a supplier that runs. No message is taken from a queue.
+    ///
+    /// # Errors
+    /// When nothing can be had; in words.
+    pub async fn told(config: Config, book: &PriceBook, access: Access) -> Result<(MarketFacts, Vec<String>), String> {
+        let name = SupplierName::new("aws").map_err(|error| error.to_string())?;
+        let cluster = ClusterName::new("none").map_err(|error| error.to_string())?;
+        let aws = Self::at_rest(name, cluster, (config.clone(), None), book, access);
+        aws.take(config).await;
+        let wall = aws.access.clock.times().wall;
+        let mut facts = aws.market_facts(wall).await.map_err(|error| error.message)?;
+        // List prices come a few at a time.
+        while aws.now().regions.values().any(|region| region.has_more_to_ask()) {
+            facts = aws.market_facts(wall).await.map_err(|error| error.message)?;
+        }
+        Ok((facts, aws.faults()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -124,9 +154,7 @@ impl Aws {
                 let api = self.access.api(name, wanted).await;
                 let types = self.types.get(name).cloned().unwrap_or_default();
                 let (cluster, changed) = (self.cluster.clone(), Arc::clone(&self.changed));
-                let region = RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed);
-                region.follow_notices();
-                region
+                RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed)
             };
             regions.insert(name.clone(), region);
         }
@@ -145,7 +173,14 @@ impl Aws {
             Ok(config) if config == *self.now().config => self.state().file_fault = None,
             Ok(config) => {
                 tracing::info!(supplier = %self.name, file = %file.display(), "the file has changed and is taken");
+                let before = self.now().regions;
                 self.take(config).await;
+                let is_new = |name: &Region, region: &Arc<RegionSupplier>| {
+                    before.get(name).is_none_or(|before| !Arc::ptr_eq(before, region))
+                };
+                for (_, region) in self.now().regions.iter().filter(|(name, region)| is_new(name, region)) {
+                    region.follow_notices();
+                }
             }
             Err(error) => {
                 let fault = format!("{error}; the last one that held stays");

@@ -64,6 +64,8 @@ pub struct PriceTables {
     pub prices: Arc<PriceBook>,
     /// What the suppliers tell of their markets: zone names and live quotes.
     pub facts: BTreeMap<SupplierName, MarketFacts>,
+    /// What an account of AWS told just now; `None` where none was asked.
+    pub asked: Option<MarketFacts>,
 }
 
 impl PriceTables {
@@ -74,7 +76,20 @@ impl PriceTables {
         let world = World::new(config, &prices, now).map_err(PriceTablesError::DefaultWorld)?;
         let supplier = SupplierName::new(SIMULATED)?;
         let facts = BTreeMap::from([(supplier, world.market_facts(now))]);
-        Ok(Self { prices: Arc::new(prices), facts })
+        Ok(Self { prices: Arc::new(prices), facts, asked: None })
+    }
+
+    /// The same with what an account of AWS told: its prices, quotas and types replace what is simulated there.
+    #[must_use]
+    pub fn with_asked(mut self, asked: MarketFacts) -> Self {
+        for facts in self.facts.values_mut() {
+            facts.quotes.extend(asked.quotes.clone());
+            facts.zone_names.extend(asked.zone_names.clone());
+            facts.quotas.extend(asked.quotas.clone());
+            facts.offered.extend(asked.offered.clone());
+        }
+        self.asked = Some(asked);
+        self
     }
 
     /// The policy of a file, or the built-in example; names that the tables do not know are faults.
@@ -100,6 +115,9 @@ impl PriceTables {
         let all = MarketFacts { clouds, ..MarketFacts::default() };
         let mut facts = self.facts.clone();
         facts.extend(outside.map(|rule| {
+            if let (SupplierKind::Aws { .. }, Some(asked)) = (&rule.kind, &self.asked) {
+                return (rule.name.clone(), asked.clone());
+            }
             let labels_capacity_type = rule.kind.labels_capacity_type();
             (rule.name.clone(), MarketFacts { labels_capacity_type, ..all.clone() })
         }));

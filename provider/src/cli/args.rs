@@ -12,8 +12,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::exit::CliError;
 use super::out::Format;
+use stoker_aws::config::Config;
+use stoker_aws::{Access, Aws};
 use stoker_core::base::text::read_length;
 use stoker_service::clock::Clock;
+use stoker_service::price_tables::PriceTables;
 
 /// How a report is printed.
 #[derive(Debug, Clone, Copy, Args)]
@@ -47,6 +50,29 @@ pub(super) struct MarketArgs {
     /// Folder of price tables to use instead of the built-in ones
     #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
     pub prices_dir: Option<PathBuf>,
+}
+
+/// An account that is asked.
+#[derive(Debug, Clone, Args)]
+pub(super) struct LiveArg {
+    /// File aws.yaml of the supplier for EC2: its account is asked for prices, quotas and types sold, with your credentials
+    #[arg(long, value_name = "FILE")]
+    live: Option<PathBuf>,
+}
+
+impl LiveArg {
+    /// The tables with what the account tells, where one is asked. What it does not tell is said on standard error.
+    pub(super) async fn ask(&self, tables: PriceTables) -> Result<PriceTables, CliError> {
+        let Some(file) = &self.live else { return Ok(tables) };
+        let config = Config::read(file)?;
+        let failed = |why: String| CliError::Usage(format!("--live: {why}"));
+        let access = Access::of_system(Clock::system()).map_err(failed)?;
+        let (facts, missing) = Aws::told(config, &tables.prices, access).await.map_err(failed)?;
+        for fault in missing {
+            tracing::warn!("{fault}");
+        }
+        Ok(tables.with_asked(facts))
+    }
 }
 
 /// Where the service keeps what must outlive it.

@@ -111,9 +111,9 @@ impl Cli {
         match self.command {
             Command::Serve(args) => serve::run(*args).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
-            Command::Plan(args) => plan::run(&args),
+            Command::Plan(args) => plan::run(&args).await,
             Command::Explain(args) => explain::run(&args).await,
-            Command::Offers(args) => offers::run(&args),
+            Command::Offers(args) => offers::run(&args).await,
             Command::Fit(args) => fit::run(&args),
             Command::Commit(args) => commit::run(&args).await,
             Command::Policy(args) => policy::run(&args),

@@ -14,7 +14,7 @@ use stoker_core::limits::commitment::Term;
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::{PriceBook, Quote, QuoteKind, usable};
 
-use super::args::{MarketArgs, NowArg, OutputArg, whole};
+use super::args::{LiveArg, MarketArgs, NowArg, OutputArg, whole};
 use super::candidates::{Notes, QuoteRow, Sources};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money};
@@ -36,6 +36,8 @@ pub(super) struct OffersArgs {
     all: bool,
     #[command(flatten)]
     markets: MarketArgs,
+    #[command(flatten)]
+    live: LiveArg,
     #[command(flatten)]
     output: OutputArg,
     #[command(flatten)]
@@ -121,9 +123,10 @@ struct OfferPrice {
 }
 
 /// Carries the command out.
-pub(super) fn run(args: &OffersArgs) -> Result<Exit, CliError> {
+pub(super) async fn run(args: &OffersArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let price_tables = args.live.ask(price_tables).await?;
     let place = tables(&args.markets);
     args.filter.check(&price_tables.prices, &place)?;
     let mut offers = args.matching(&price_tables, now);

@@ -22,7 +22,7 @@ use stoker_core::state::budget::Stage;
 use stoker_core::state::memory::Memory;
 
 use super::accounts::{BudgetRow, UseRow};
-use super::args::{MarketArgs, NowArg, OutputArg, whole};
+use super::args::{LiveArg, MarketArgs, NowArg, OutputArg, whole};
 use super::brief::{self, LiftRow};
 use super::candidates::{CandidateRow, TRANSFER, candidates_table, moves_data, old_prices, unlimited_quotas};
 use super::exit::{CliError, Exit, NotFound};
@@ -55,6 +55,8 @@ pub(super) struct PlanArgs {
     all: bool,
     #[command(flatten)]
     markets: MarketArgs,
+    #[command(flatten)]
+    live: LiveArg,
     #[command(flatten)]
     output: OutputArg,
     #[command(flatten)]
@@ -117,9 +119,10 @@ struct LeftOutRow {
 }
 
 /// Carries the command out.
-pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
+pub(super) async fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let price_tables = args.live.ask(price_tables).await?;
     let catalogue = price_tables.catalogue(price_tables.policy(args.policy.as_deref())?);
     let source = args.policy.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
     let pool = find_pool(&catalogue, &args.pool, &source)?;

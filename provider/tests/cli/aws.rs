@@ -1,5 +1,7 @@
 //! `stoker aws`.
 
+use std::path::Path;
+
 use serde_json::Value;
 use stoker_fake_ec2::{ACCESS_KEY, Fault, Peer, Rule};
 
@@ -56,21 +58,27 @@ fn editors_get_the_schema() {
     assert_eq!(schema["title"], "Stoker's file for AWS");
 }
 
+/// A file that names what a peer has.
+fn write(dir: &Path, url: &str, more: &str) -> String {
+    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
+    let endpoints = services.map(|service| format!("{service}: {url}")).join(", ");
+    let tags = "{ tags: { stoker.dev/discovery: prod } }";
+    let text = format!(
+        "apiVersion: stoker.dev/v1alpha1\nkind: AwsSupplier\ncluster: {{ name: prod }}\nregions:\n- name: us-east-1\n  subnets: \
+         {tags}\n  securityGroups: {tags}\n  endpoints: {{ {endpoints} }}\nnodeClasses:\n  gpu: {{ instanceProfile: stoker-node \
+         }}\n{more}"
+    );
+    let file = dir.join("aws.yaml");
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
 /// What `stoker aws check` says of the account of a peer.
 async fn checked(peer: &Peer, more: &str) -> Ran {
     let (served, dir) = (peer.listen().await, tempfile::tempdir().unwrap());
-    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
-    let endpoints = services.map(|service| format!("{service}: {}", served.url())).join(", ");
-    let file = dir.path().join("aws.yaml");
-    let text = format!(
-        "apiVersion: stoker.dev/v1alpha1\nkind: AwsSupplier\ncluster: {{ name: prod }}\nregions:\n- name: us-east-1\n  subnets: {{ tags: {{ \
-         stoker.dev/discovery: prod }} }}\n  securityGroups: {{ tags: {{ stoker.dev/discovery: prod }} }}\n  endpoints: {{ {endpoints} \
-         }}\nnodeClasses:\n  gpu: {{ instanceProfile: stoker-node }}\n{more}"
-    );
-    std::fs::write(&file, text).unwrap();
+    let file = write(dir.path(), &served.url(), more);
     tokio::task::spawn_blocking(move || {
-        let file = file.to_str().unwrap();
-        let mut command = command(&["aws", "check", "--file", file, "--cluster", "prod"]);
+        let mut command = command(&["aws", "check", "--file", &file, "--cluster", "prod"]);
         command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
         ran(&command.output().unwrap())
     })
@@ -101,4 +109,36 @@ async fn what_an_account_lacks_is_told_with_its_cure() {
     let ran = checked(&peer, "  old: { instanceProfile: stoker-node, image: { id: ami-gone } }\n").await;
     assert_eq!(ran.code, 1, "{ran:?}");
     golden("aws-check-lacking", &ran.out);
+}
+
+#[tokio::test]
+async fn offers_and_plans_go_by_what_an_account_tells() {
+    let peer = Peer::new("111111111111");
+    let (served, dir) = (peer.listen().await, tempfile::tempdir().unwrap());
+    let file = write(dir.path(), &served.url(), "");
+    let asked = |args: Vec<String>| {
+        let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        command.env_remove("STOKER_NOW").env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
+        tokio::task::spawn_blocking(move || ran(&command.output().unwrap()))
+    };
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let offers = format!("offers --gpu L4 --region us-east-1 --capacity-type spot -o json --live {file}");
+    let ran = asked(words(&offers)).await.unwrap();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let first = &report["offers"][0];
+    assert_eq!(
+        (&first["instanceType"], &first["price"]["perNode"]["usd"]),
+        (&"g6.xlarge".into(), &"0.321900".into()),
+        "{first}"
+    );
+    assert!(first["price"]["source"].as_str().unwrap().starts_with("ec2@"), "{first}");
+    let on_demand = format!("offers --gpu L4 --region us-east-1 --capacity-type on-demand -o json --live {file}");
+    let report: Value = serde_json::from_str(&asked(words(&on_demand)).await.unwrap().out).unwrap();
+    let told = |offer: &&Value| offer["price"]["source"].as_str().is_some_and(|source| source.starts_with("aws-pricing@"));
+    assert!(report["offers"].as_array().unwrap().iter().any(|offer| told(&offer)), "{report}");
+    // Nobody's credentials.
+    peer.world().accounts.clear();
+    let ran = asked(words(&offers)).await.unwrap();
+    assert!(ran.code != 0 && ran.err.contains("--live: us-east-1: "), "{ran:?}");
 }

@@ -220,6 +220,14 @@ impl RegionSupplier {
         failed.filter(|_| known.facts.reservations.value.is_none()).map_or(Ok(()), Err)
     }
 
+    /// Whether list prices are still to be asked, and can be.
+    pub(crate) fn has_more_to_ask(&self) -> bool {
+        let known = self.known();
+        known.facts.list_failed.is_none()
+            && !known.facts.unpriced(&self.types).is_empty()
+            && !self.name.as_str().starts_with("cn-")
+    }
+
     /// Asks for every fact that is due, all at once.
     async fn refresh(&self) {
         let (spot, offered, quotas, reservations, unpriced) = {

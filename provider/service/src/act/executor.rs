@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::base::ids::{LaunchKey, NodeName, ProviderId, RecordId, SupplierName};
+use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, SupplierName};
+use stoker_core::catalogue::group::Group;
 use stoker_core::facts::snapshot::{Drained, Snapshot};
-use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
+use stoker_core::facts::supply::LaunchOutcome;
 use stoker_core::plan::{Action, Note};
 use stoker_core::state::node_status::StatusUpdate;
 use tokio::sync::{Notify, Semaphore};
@@ -149,13 +150,13 @@ impl Executor {
     }
 
     /// Begins to do the actions. Whoever calls shows that it holds the state directory.
-    /// `launch` knows what the nodes of launches must bear.
+    /// `first_asked` knows the group that a record's launch is for, and when it was first asked for.
     pub fn act(
         &mut self,
         _state_lock: &StateLock,
         actions: &[Action],
         now: Timestamp,
-        launch: impl Fn(RecordId, &LaunchRequest) -> Option<Launch>,
+        first_asked: impl Fn(RecordId, &NodeGroupId) -> Option<(Arc<Group>, Timestamp)>,
     ) {
         while self.tasks.try_join_next().is_some() {}
         // What was to be told is written down by now.
@@ -172,8 +173,8 @@ impl Executor {
             }
             match action {
                 Action::Launch { record, supplier, request, .. } => {
-                    if let Some(launch) = launch(*record, request) {
-                        launches.entry(supplier).or_default().push(launch);
+                    if let Some((group, first_asked)) = first_asked(*record, &request.group) {
+                        launches.entry(supplier).or_default().push(Launch::of(request.clone(), &group, first_asked));
                     } else {
                         // A node without its labels and taints would take pods that are not for it.
                         tracing::error!(group = %request.group, "a plan launches for a group that nobody knows; it waits");

@@ -19,7 +19,6 @@ use stoker_core::base::ids::{DecisionId, NodeGroupId, RecordId, SupplierName};
 use stoker_core::base::sabotage;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::check::Verified;
-use stoker_core::facts::supply::LaunchRequest;
 use stoker_core::pass::{Before, Step, step};
 use stoker_core::plan::{Accounts, Closed, Decision, GroupLimits, JournalFault, Note};
 use stoker_core::state::memory::{CAUTION, Memory};
@@ -36,7 +35,6 @@ use crate::feeds::{Feeds, Inputs, MarketFeed};
 use crate::publish::view::NotReady;
 use crate::publish::view::{Publisher, View};
 use crate::publish::{Listener, PassReport};
-use crate::suppliers::Launch;
 use handle::Command;
 use stoker_journal::state_lock::StateLock;
 use stoker_journal::{COUNT_EVERY, DecisionEntry, Journal, JournalError, Restored};
@@ -347,15 +345,15 @@ impl Engine {
             &self.memory,
         ));
         self.handle.view.store(Arc::clone(&view));
-        let launch = |record: RecordId, request: &LaunchRequest| {
-            let group = self.catalogue.group_or_remembered(&request.group, &self.memory)?;
-            let first_asked = match self.memory.records.get(&record)?.state {
+        let first_asked = |record: RecordId, group: &NodeGroupId| {
+            let group = self.catalogue.group_or_remembered(group, &self.memory)?;
+            let at = match self.memory.records.get(&record)?.state {
                 State::Launching { since, .. } => since,
                 _ => now,
             };
-            Some(Launch::of(request.clone(), group, first_asked))
+            Some((Arc::clone(group), at))
         };
-        self.parts.executor.act(&self.parts.state_lock, &actions, now, launch);
+        self.parts.executor.act(&self.parts.state_lock, &actions, now, first_asked);
         self.parts.executor.tell(&self.parts.state_lock, plan.tells, now);
         self.parts.listener.passed(&PassReport {
             decision: decided.then_some(id),
