@@ -1,6 +1,7 @@
 //! `stoker aws`: what Amazon EC2 needs to know before Stoker buys there, and what Stoker's file for it looks like.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -165,7 +166,8 @@ impl CheckReport {
         };
         let mut text = table(&["", "REGION", "WHAT", "FOUND"], &[], self.findings.iter().map(row).collect());
         let failed = self.findings.iter().filter(|row| !row.works).count();
-        text += &format!("\n{} ok, {failed} failed\n", self.findings.len() - failed);
+        let works = self.findings.len() - failed;
+        let _ = writeln!(text, "\n{works} ok, {failed} failed");
         if !self.missing_statements.is_empty() {
             text += "\nIAM statements that allow what was refused, to be added to Stoker's role:\n\n";
             text += &self.missing_statements.join(",\n");

@@ -109,7 +109,7 @@ impl Cli {
     /// Says why it could not be.
     async fn run(self) -> Result<Exit, CliError> {
         match self.command {
-            Command::Serve(args) => serve::run(*args).await,
+            Command::Serve(args) => Box::pin(serve::run(*args)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Plan(args) => plan::run(&args).await,
             Command::Explain(args) => explain::run(&args).await,

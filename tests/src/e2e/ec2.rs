@@ -44,8 +44,8 @@ impl Ec2 {
         }
         let served = peer.listen().await;
         let url = served.url();
-        let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas"];
-        let endpoints: BTreeMap<&str, &str> = services.iter().map(|service| (*service, url.as_ref())).collect();
+        let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
+        let endpoints: BTreeMap<&str, &str> = services.iter().map(|service| (*service, url)).collect();
         let tags = json!({ "tags": { "stoker.dev/discovery": "prod" } });
         let file = json!({
             "apiVersion": "stoker.dev/v1alpha1",
