@@ -76,7 +76,7 @@ fn write(dir: &Path, url: &str, more: &str) -> String {
 /// What `stoker aws check` says of the account of a peer.
 async fn checked(peer: &Peer, more: &str) -> Ran {
     let (served, dir) = (peer.listen().await, tempfile::tempdir().unwrap());
-    let file = write(dir.path(), &served.url(), more);
+    let file = write(dir.path(), served.url(), more);
     tokio::task::spawn_blocking(move || {
         let mut command = command(&["aws", "check", "--file", &file, "--cluster", "prod"]);
         command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
@@ -115,7 +115,7 @@ async fn what_an_account_lacks_is_told_with_its_cure() {
 async fn offers_and_plans_go_by_what_an_account_tells() {
     let peer = Peer::new("111111111111");
     let (served, dir) = (peer.listen().await, tempfile::tempdir().unwrap());
-    let file = write(dir.path(), &served.url(), "");
+    let file = write(dir.path(), served.url(), "");
     let asked = |args: Vec<String>| {
         let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
         command.env_remove("STOKER_NOW").env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
