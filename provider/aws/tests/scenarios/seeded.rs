@@ -12,6 +12,7 @@ use stoker_core::facts::supply::LaunchOutcome;
 use stoker_core::market::offer::CapacityType;
 use stoker_fake_ec2::{Fault, Machine, Market, Rule};
 use stoker_service::suppliers::Launch;
+use tokio::runtime::Builder;
 use tokio::time::sleep;
 
 use crate::bench::Bench;
@@ -160,11 +161,13 @@ async fn run(seed: u64) {
     });
 }
 
-#[tokio::test(start_paused = true)]
-async fn whatever_happens_no_key_has_two_machines_and_none_is_left() {
+#[test]
+fn whatever_happens_no_key_has_two_machines_and_none_is_left() {
     let runs: u64 = std::env::var(RUNS).map_or(50, |runs| runs.parse().unwrap());
     for seed in 0..runs {
-        run(seed).await;
+        // A runtime of its own: what a run leaves running ends with it.
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(run(seed));
         if seed % 500 == 499 {
             println!("{} of {runs} runs", seed + 1);
         }
