@@ -234,6 +234,39 @@ pub(crate) struct Reservation {
     pub(crate) state: String,
 }
 
+/// The answer of `DescribeReservedInstances`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ReservedInstances {
+    pub(crate) reserved_instances_set: Items<ReservedInstance>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ReservedInstance {
+    pub(crate) reserved_instances_id: String,
+    pub(crate) instance_type: String,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) availability_zone: Option<String>,
+    #[serde(deserialize_with = "number")]
+    pub(crate) instance_count: Option<u32>,
+    /// In seconds.
+    #[serde(deserialize_with = "number")]
+    pub(crate) duration: Option<u32>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) fixed_price: Option<String>,
+    pub(crate) recurring_charges: Items<RecurringCharge>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) end: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct RecurringCharge {
+    pub(crate) frequency: String,
+    pub(crate) amount: String,
+}
+
 /// The answer of `DescribeSpotInstanceRequests`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

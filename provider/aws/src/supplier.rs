@@ -14,6 +14,7 @@ use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, ClusterName, InstanceType, LaunchKey, ProviderId, Region, SupplierName};
 use stoker_core::facts::supply::{LaunchOutcome, MarketFacts, Observation};
 use stoker_core::market::price::PriceBook;
+use stoker_core::policy::RawCommitment;
 use stoker_service::clock::Clock;
 use stoker_service::suppliers::{Launch, Supplier, SupplierError};
 use tokio::sync::Notify;
@@ -126,6 +127,29 @@ impl Aws {
             facts = aws.market_facts(wall).await.map_err(|error| error.message)?;
         }
         Ok((facts, aws.faults()))
+    }
+
+    /// What an account has paid for beforehand, as the policy writes it, and what of it is to be looked at by people.
+    ///
+    /// # Errors
+    /// When a region cannot be asked; in words.
+    pub async fn commitments(
+        config: Config,
+        book: &PriceBook,
+        access: Access,
+    ) -> Result<(Vec<RawCommitment>, Vec<String>), String> {
+        let name = SupplierName::new("aws").map_err(|error| error.to_string())?;
+        let cluster = ClusterName::new("none").map_err(|error| error.to_string())?;
+        let aws = Self::at_rest(name, cluster, (config.clone(), None), book, access);
+        aws.take(config).await;
+        let State { config, regions, .. } = aws.now();
+        let (mut all, mut notes) = (Vec::new(), Vec::new());
+        for region in regions.values() {
+            let (commitments, noted) = region.commitments(&config).await.map_err(|why| format!("{}: {why}", region.name))?;
+            all.extend(commitments);
+            notes.extend(noted);
+        }
+        Ok((all, notes))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -7,19 +7,23 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use stoker_aws::config::Config;
+use stoker_aws::{Access, Aws};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::Cloud;
 use stoker_core::base::kinds::CommitmentKind;
 use stoker_core::base::units::{Milli, Percent, UsdMicros, UsdPerHour};
 use stoker_core::limits::commitment::{Ask, Proposal, Proposals, SIZED, Scope, Term, TooLittleUse, propose};
+use stoker_core::market::price::PriceBook;
 use stoker_core::policy::rules::commitment::Commitment;
-use stoker_core::policy::{Policy, discount};
+use stoker_core::policy::{Policy, RawCommitment, discount};
 
 use super::args::{NowArg, OutputArg, StateDirArg, whole};
 use super::candidates::Sources;
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money};
 use stoker_journal::{Journal, Reader};
+use stoker_service::clock::Clock;
 use stoker_service::price_tables;
 use stoker_service::print::{count, paragraph, table};
 
@@ -53,6 +57,9 @@ pub(super) struct CommitArgs {
     /// Folder of price tables to use instead of the built-in ones
     #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
     prices_dir: Option<PathBuf>,
+    /// File aws.yaml of the supplier for EC2: prints what its account has paid for beforehand, as the policy writes it, instead of advice
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "term", "discount", "policy"])]
+    from_aws: Option<PathBuf>,
     #[command(flatten)]
     state: StateDirArg,
     #[command(flatten)]
@@ -159,6 +166,9 @@ struct Shown {
 pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let prices = price_tables::prices(args.prices_dir.as_deref(), now)?;
+    if let Some(file) = &args.from_aws {
+        return of_account(file, &prices).await;
+    }
     let dir = args.state.resolve()?;
     let reader = Journal::open_read_only(&dir).await?;
     let policy = match &args.policy {
@@ -172,6 +182,24 @@ pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     let exit = if report.too_little.is_some() { Exit::Short } else { Exit::Done };
     out::print(args.output.format, &report, CommitReport::table)?;
     Ok(exit)
+}
+
+/// The block `commitments` of a policy.
+#[derive(Serialize)]
+struct Block {
+    commitments: Vec<RawCommitment>,
+}
+
+/// Prints what an account has paid for beforehand. It is proposed, and not counted by itself: other clusters of the account may use it.
+async fn of_account(file: &Path, prices: &PriceBook) -> Result<Exit, CliError> {
+    let failed = |why: String| CliError::Usage(format!("--from-aws: {why}"));
+    let access = Access::of_system(Clock::system()).map_err(failed)?;
+    let (commitments, notes) = Aws::commitments(Config::read(file)?, prices, access).await.map_err(failed)?;
+    let mut text: String = notes.iter().map(|note| format!("# {note}\n")).collect();
+    text += "# Savings plans are not read: write those whose rates this cluster's nodes get.\n";
+    text += &if commitments.is_empty() { "commitments: []\n".to_owned() } else { out::yaml(&Block { commitments })? };
+    out::write(&text)?;
+    Ok(Exit::Done)
 }
 
 pub(super) async fn last_policy(reader: &Reader, dir: &Path) -> Result<Policy, CliError> {

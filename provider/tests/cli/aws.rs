@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde_json::Value;
-use stoker_fake_ec2::{ACCESS_KEY, Fault, Peer, Rule};
+use stoker_fake_ec2::{ACCESS_KEY, Fault, Peer, ReservedInstances, Rule};
 
 use crate::binary::{Ran, command, golden, ran, stoker};
 
@@ -141,4 +142,49 @@ async fn offers_and_plans_go_by_what_an_account_tells() {
     peer.world().accounts.clear();
     let ran = asked(words(&offers)).await.unwrap();
     assert!(ran.code != 0 && ran.err.contains("--live: us-east-1: "), "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_an_account_has_paid_for_is_printed_as_the_policy_writes_it() {
+    let peer = Peer::new("111111111111");
+    {
+        let (mut world, starts) = (peer.world(), Timestamp::now());
+        let region = world.region("us-east-1");
+        region.add_reservation("cr-0123456789abcdef0", "p5.48xlarge", "use1-az4", 2);
+        let reserved = ReservedInstances {
+            id: "ri-1".to_owned(),
+            instance_type: "g6.xlarge".to_owned(),
+            count: 3,
+            zone: None,
+            state: "active".to_owned(),
+            starts,
+            seconds: 31_536_000,
+            fixed_price: "876.0".to_owned(),
+            hourly: "0.25".to_owned(),
+        };
+        // A machine without GPUs is none of Stoker's.
+        let of_cpus = ReservedInstances { id: "ri-2".to_owned(), instance_type: "m6i.large".to_owned(), ..reserved.clone() };
+        region.reserved.extend([reserved, of_cpus]);
+    }
+    let (served, dir) = (peer.listen().await, tempfile::tempdir().unwrap());
+    let file = write(dir.path(), served.url(), "");
+    let mut command = command(&["commit", "--from-aws", &file]);
+    command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
+    let ran = tokio::task::spawn_blocking(move || ran(&command.output().unwrap())).await.unwrap();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let read: Value = serde_saphyr::from_str(&ran.out).unwrap();
+    let [reservation, reserved] = read["commitments"].as_array().unwrap().as_slice() else { panic!("{}", ran.out) };
+    assert_eq!(
+        (&reservation["kind"], &reservation["zone"], &reservation["nodes"]),
+        (&"capacity-reservation".into(), &"use1-az4".into(), &2.into())
+    );
+    // 876 dollars over 8,760 hours are a tenth of a dollar an hour.
+    assert_eq!((&reserved["name"], &reserved["usdPerHour"]), (&"ri-1".into(), &serde_json::json!(1.05)), "{}", ran.out);
+    // A policy takes it as it is.
+    let policy = std::fs::read_to_string("../manifests/examples/policy.yaml").unwrap();
+    let with = dir.path().join("policy.yaml");
+    let without: String = policy.split("\ncommitments:").next().unwrap().to_owned();
+    std::fs::write(&with, format!("{without}\n{}", ran.out)).unwrap();
+    let checked = stoker(&["policy", "check", with.to_str().unwrap()]);
+    assert_eq!(checked.code, 0, "{checked:?}\n{}", ran.out);
 }

@@ -1,6 +1,7 @@
 //! One account in one region: asked, listed and failing by itself.
 
 mod check;
+mod commitments;
 mod facts;
 mod launching;
 mod listing;

@@ -137,11 +137,12 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
 }
 
 /// Calls that change nothing, and that EC2 cannot limit to some resources.
-const LOOK: [&str; 8] = [
+const LOOK: [&str; 9] = [
     "ec2:DescribeCapacityReservations",
     "ec2:DescribeImages",
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeReservedInstances",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSpotInstanceRequests",
     "ec2:DescribeSpotPriceHistory",
