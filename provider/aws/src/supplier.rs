@@ -145,9 +145,9 @@ impl Aws {
         let State { config, regions, .. } = aws.now();
         let (mut all, mut notes) = (Vec::new(), Vec::new());
         for region in regions.values() {
-            let (commitments, noted) = region.commitments(&config).await.map_err(|why| format!("{}: {why}", region.name))?;
-            all.extend(commitments);
-            notes.extend(noted);
+            let (found, said) = region.commitments(&config).await.map_err(|why| format!("{}: {why}", region.name))?;
+            all.extend(found);
+            notes.extend(said);
         }
         Ok((all, notes))
     }

@@ -184,6 +184,9 @@ pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     Ok(exit)
 }
 
+/// What no account tells here.
+const SAVINGS_PLANS: &str = "Savings plans are not read: write those whose rates this cluster's nodes get.";
+
 /// The block `commitments` of a policy.
 #[derive(Serialize)]
 struct Block {
@@ -195,8 +198,10 @@ async fn of_account(file: &Path, prices: &PriceBook) -> Result<Exit, CliError> {
     let failed = |why: String| CliError::Usage(format!("--from-aws: {why}"));
     let access = Access::of_system(Clock::system()).map_err(failed)?;
     let (commitments, notes) = Aws::commitments(Config::read(file)?, prices, access).await.map_err(failed)?;
-    let mut text: String = notes.iter().map(|note| format!("# {note}\n")).collect();
-    text += "# Savings plans are not read: write those whose rates this cluster's nodes get.\n";
+    let mut text = String::new();
+    for note in notes.iter().map(String::as_str).chain([SAVINGS_PLANS]) {
+        let _ = writeln!(text, "# {note}");
+    }
     text += &if commitments.is_empty() { "commitments: []\n".to_owned() } else { out::yaml(&Block { commitments })? };
     out::write(&text)?;
     Ok(Exit::Done)
