@@ -87,8 +87,9 @@ fill() {
 # PROGRAM ROOT NAME: makes an image of the folder and pushes it under that name. Nothing in it depends on when or by whom.
 pack() {
   local program=$1 root=$2 name=$3
-  tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --format=gnu -C "$root" -cf "$dir/layer.tar" .
-  crane append --insecure --oci-empty-base --new_layer "$dir/layer.tar" --new_tag "$name" >/dev/null
+  tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --format=gnu -C "$root" -cf - . |
+    gzip -9 -n >"$dir/layer.tar.gz"
+  crane append --insecure --oci-empty-base --new_layer "$dir/layer.tar.gz" --new_tag "$name" >/dev/null
   crane mutate --insecure "$name" --tag "$name" --set-platform linux/"$arch" --user "$USER_ID:$USER_ID" --workdir / \
     --entrypoint "/usr/local/bin/$program" --env PATH=/usr/local/bin \
     --label "org.opencontainers.image.title=$program" \
