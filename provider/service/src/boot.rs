@@ -174,6 +174,12 @@ fn unknown(line: &str) -> Option<&str> {
     markers.find(|marker| Marker::ALL.iter().all(|known| known.as_str() != *marker))
 }
 
+/// The first marker of a text that [`filled`] does not fill in without a token: one that does not exist, or is another's to fill in.
+pub fn left_over(text: &str) -> Option<&str> {
+    let of_others = [Marker::Token, Marker::ProviderId, Marker::NodeName].map(Marker::as_str);
+    text.lines().find_map(unknown).or_else(|| of_others.into_iter().find(|marker| text.contains(*marker)))
+}
+
 /// The text with all filled in that follows from a launch, and a token where there is one.
 pub fn filled(text: &str, launch: &Launch, token: Option<&str>) -> String {
     let labels = launch.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");

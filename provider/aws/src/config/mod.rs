@@ -12,6 +12,7 @@ use std::path::{Path as FilePath, PathBuf};
 use stoker_core::base::ids::{NodeClassName, Region};
 use stoker_core::base::text::quoted;
 use stoker_core::policy::{API_VERSION, Fault, Path};
+use stoker_service::boot;
 use stoker_service::files;
 use stoker_service::yaml::{self, Faults};
 
@@ -292,8 +293,16 @@ impl Rules {
                 self.add(&path.key("disk").key(key), message);
             }
         }
-        if raw.image.family == Family::Custom && raw.user_data.is_none() {
-            self.add(path, "has a custom image and no userData: write what its kubelet joins with");
+        if raw.image.family == Family::Custom {
+            match &raw.user_data {
+                None => self.add(path, "has a custom image and no userData: write what its kubelet joins with"),
+                Some(text) => {
+                    if let Some(marker) = boot::left_over(text) {
+                        let message = format!("has {}, which is not filled in on EC2: take it out", quoted(marker));
+                        self.add(&path.key("userData"), message);
+                    }
+                }
+            }
         }
         if raw.tags.len() > MOST_TAGS {
             self.add(&path.key("tags"), format!("are {}: EC2 takes {MOST_TAGS} beside Stoker's", raw.tags.len()));

@@ -93,6 +93,10 @@ nodeClasses:
   own:
     instanceProfile: stoker-node
     image: { family: custom }
+  joined:
+    instanceProfile: stoker-node
+    image: { family: custom, id: ami-1 }
+    userData: "kubeadm join --token @STOKER_TOKEN@ # @STOKER_LABELS@"
 "#;
 
 #[test]
