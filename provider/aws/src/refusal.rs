@@ -97,11 +97,12 @@ fn quota(launch: &Launch, bought: CapacityType) -> RefusalScope {
     quota.map_or(RefusalScope::Market, |quota| RefusalScope::Quota(quota.name.to_owned()))
 }
 
-/// Why a machine that ended so soon could not be had, by its `StateReason`.
+/// Why there is no machine of a launch whose machine has ended, by its `StateReason`.
 pub(crate) fn of_ended(code: &str, message: &str) -> Refusal {
     let kind = match code {
         "Client.VolumeLimitExceeded" => RefusalKind::QuotaExceeded,
-        "Client.InternalError" | "Client.InvalidSnapshot.NotFound" => RefusalKind::Config,
+        // Somebody ended it, Stoker among others: its key is used up, and the market has nothing to do with it.
+        "Client.InternalError" | "Client.InvalidSnapshot.NotFound" | "Client.UserInitiatedShutdown" => RefusalKind::Config,
         // Stock that ran out, a reclaim, and what nobody knows.
         _ => RefusalKind::OutOfCapacity,
     };
@@ -109,5 +110,5 @@ pub(crate) fn of_ended(code: &str, message: &str) -> Refusal {
         "Client.InternalError" => ": look whether the key that encrypts its disk may be used here",
         _ => "",
     };
-    Refusal::of_market(kind, format!("EC2 ended the machine at once: {code}: {message}{cure}"))
+    Refusal::of_market(kind, format!("the machine of this launch has ended: {code}: {message}{cure}"))
 }

@@ -319,6 +319,8 @@ impl Supplier for Aws {
             for id in ids {
                 match Self::region_of(&regions, &id) {
                     Some(region) => by_region.entry(region.name.clone()).or_insert_with(|| (region, Vec::new())).1.push(id),
+                    // No machine of EC2's is called so.
+                    None if machine::instance_id(&id).is_none() => ended.push((id, Ok(()))),
                     None => ended.push((id, Err(self.error("aws.yaml has no region of that machine: add it again to end it")))),
                 }
             }

@@ -304,7 +304,10 @@ fn named_reservation(launch: &Launch) -> Option<&str> {
 fn class_of<'a>(config: &'a Config, name: Option<&NodeClassName>) -> Result<(&'a NodeClassName, &'a NodeClass), String> {
     match name {
         Some(name) => config.classes.get_key_value(name).ok_or_else(|| format!("aws.yaml has no node class {name}")),
-        None => Err("its pool names no nodeClass".to_owned()),
+        None => {
+            let only = config.classes.iter().next().filter(|_| config.classes.len() == 1);
+            only.ok_or_else(|| "its pool names no nodeClass".to_owned())
+        }
     }
 }
 
