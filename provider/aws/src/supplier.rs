@@ -31,6 +31,9 @@ const MARKETS_EVERY: SignedDuration = SignedDuration::from_secs(30);
 /// How long one region may take to list its machines: one that hangs must not make the others old.
 const LISTED_WITHIN: Duration = Duration::from_secs(20);
 
+/// How long one region may take to tell of its markets, which must not keep the others' from being known.
+const TOLD_WITHIN: Duration = Duration::from_secs(25);
+
 /// How calls get to AWS, and what they are signed with.
 #[derive(Clone)]
 pub struct Access {
@@ -176,6 +179,10 @@ impl Aws {
                 Arc::clone(region)
             } else {
                 let api = self.access.api(name, wanted).await;
+                if let Some(region) = before.regions.get(name) {
+                    regions.insert(name.clone(), region.replaced(wanted.clone(), api));
+                    continue;
+                }
                 let types = self.types.get(name).cloned().unwrap_or_default();
                 let (cluster, changed) = (self.cluster.clone(), Arc::clone(&self.changed));
                 RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed)
@@ -183,7 +190,7 @@ impl Aws {
             regions.insert(name.clone(), region);
         }
         let left_out = before.regions.iter().filter(|(name, _)| !config.regions.contains_key(*name));
-        for (name, region) in left_out.filter(|(_, region)| region.has_machines()) {
+        for (name, region) in left_out.filter(|(_, region)| region.may_have_machines()) {
             tracing::warn!(supplier = %self.name, region = %name, "aws.yaml leaves the region out: listed until its machines end");
             regions.insert(name.clone(), Arc::clone(region));
         }
@@ -346,7 +353,11 @@ impl Supplier for Aws {
             };
             let made_in = regions.values().filter(|region| config.regions.contains_key(&region.name));
             let mut first_error = None;
-            let told = join_all(made_in.map(async |region| (region, region.told(&config).await))).await;
+            let told = join_all(made_in.map(async |region| {
+                let late = |_| Err(format!("no answer within {} s", TOLD_WITHIN.as_secs()));
+                (region, timeout(TOLD_WITHIN, region.told(&config)).await.unwrap_or_else(late))
+            }))
+            .await;
             let mut answered = false;
             for (region, told) in told {
                 match told {

@@ -18,7 +18,7 @@ pub struct RawAws {
     pub kind: String,
     /// The cluster that nodes join.
     pub cluster: RawCluster,
-    /// Regions that machines are made in, each once.
+    /// Regions that machines are made in, each once. Take one out only when its machines have ended: after a restart nobody lists them.
     pub regions: Vec<RawRegion>,
     /// What machines are made with, by the name that a pool gives as `nodeClass`.
     pub node_classes: BTreeMap<String, RawNodeClass>,

@@ -223,7 +223,8 @@ impl RegionSupplier {
     /// Whether list prices are still to be asked, and can be.
     pub(crate) fn has_more_to_ask(&self) -> bool {
         let known = self.known();
-        known.facts.list_failed.is_none()
+        known.look_failed.is_none()
+            && known.facts.list_failed.is_none()
             && !known.facts.unpriced(&self.types).is_empty()
             && !self.name.as_str().starts_with("cn-")
     }

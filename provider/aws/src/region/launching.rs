@@ -302,13 +302,11 @@ fn named_reservation(launch: &Launch) -> Option<&str> {
 
 /// The class that a pool names; where it names none, the only one.
 fn class_of<'a>(config: &'a Config, name: Option<&NodeClassName>) -> Result<(&'a NodeClassName, &'a NodeClass), String> {
-    match name {
-        Some(name) => config.classes.get_key_value(name).ok_or_else(|| format!("aws.yaml has no node class {name}")),
-        None => {
-            let only = config.classes.iter().next().filter(|_| config.classes.len() == 1);
-            only.ok_or_else(|| "its pool names no nodeClass".to_owned())
-        }
+    if let Some(name) = name {
+        return config.classes.get_key_value(name).ok_or_else(|| format!("aws.yaml has no node class {name}"));
     }
+    let only = config.classes.iter().next().filter(|_| config.classes.len() == 1);
+    only.ok_or_else(|| "its pool names no nodeClass".to_owned())
 }
 
 impl Known {

@@ -77,9 +77,10 @@ impl RegionSupplier {
         Ok(self.with_what_is_known(listing))
     }
 
-    /// Whether it has machines, as far as is known.
-    pub(crate) fn has_machines(&self) -> bool {
-        self.last_listing().is_some_and(|listing| !listing.instances.is_empty())
+    /// Whether it may have machines: unless a listing shows none, and no launch is open.
+    pub(crate) fn may_have_machines(&self) -> bool {
+        let is_empty = self.last_listing().is_some_and(|listing| listing.instances.is_empty());
+        !is_empty || !self.known().doubtful.is_empty()
     }
 
     /// What was listed last, with what is known beside it; `None` while nothing was.
@@ -127,6 +128,12 @@ impl RegionSupplier {
         loop {
             let Machines { reservation_set, next_token } = self.api.ask(Service::Ec2, &page).await?;
             for machine in reservation_set.into_iter().flat_map(|run| run.instances_set) {
+                let placement = &machine.placement;
+                if placement.availability_zone_id.is_none() && zone_id(&placement.availability_zone).is_none() {
+                    // Left out it would seem lost. The zones are looked up by the next question for markets.
+                    let why = format!("the zone {} of {} is not known yet", placement.availability_zone, machine.instance_id);
+                    return Err(Failure::NoAnswer { action: "DescribeInstances", why });
+                }
                 self.list_one(&mut listing, &machine, zone_id);
             }
             let Some(next) = next_token else { break };
@@ -154,11 +161,14 @@ impl RegionSupplier {
             }
             return;
         }
-        if machine.instance_state.name == "stopped" {
-            listing.stopped.push(id.clone());
-        }
         match machine::instance(machine, &self.name, zone_id) {
-            Ok(instance) => drop(listing.instances.insert(instance.provider_id.clone(), Arc::new(instance))),
+            Ok(instance) => {
+                if machine.instance_state.name == "stopped" {
+                    listing.stopped.push(id.clone());
+                }
+                listing.instances.insert(instance.provider_id.clone(), Arc::new(instance));
+            }
+            // Told of, and never ended.
             Err(why) => listing.unreadable.push(why),
         }
     }

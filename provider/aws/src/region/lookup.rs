@@ -7,15 +7,18 @@ use std::time::Duration;
 use serde_json::json;
 use stoker_core::base::ids::{NodeClassName, ZoneId};
 use stoker_core::market::offer::Arch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::RegionSupplier;
 use crate::answers::{Caller, EksCluster, Images, Parameter, SecurityGroups, Subnet, Subnets};
-use crate::config::{Choice, Config, Family, Image, NodeClass, Reached};
+use crate::config::{Choice, Cluster, Config, Family, Image, NodeClass, Reached};
 use crate::wire::{Class, Failure, Form, Service};
 
 /// How long subnets and groups count, whose free addresses change.
 const COUNTS_FOR: Duration = Duration::from_mins(1);
+
+/// How long looking up may take. Where it takes longer, launches go by what was known.
+const LOOKED_UP_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long what the cluster is counts.
 const CLUSTER_COUNTS_FOR: Duration = Duration::from_mins(5);
@@ -50,6 +53,7 @@ pub(crate) struct LookedUp {
     /// Images by class and architecture, or why there is none. Once found it stays while the class says the same.
     images: BTreeMap<(NodeClassName, Arch), Result<String, NoImage>>,
     classes: BTreeMap<NodeClassName, NodeClass>,
+    of_cluster: Cluster,
     /// What is wrong with what was found.
     pub(crate) faults: Vec<String>,
 }
@@ -70,6 +74,11 @@ impl LookedUp {
         }
     }
 
+    /// Whether the file still says what it was looked up by.
+    fn is_of(&self, config: &Config) -> bool {
+        self.classes == config.classes && self.of_cluster == config.cluster
+    }
+
     /// The id of the zone of that name.
     pub(crate) fn zone_id(&self, name: &str) -> Option<ZoneId> {
         let is_named = |subnets: &Vec<Subnet>| subnets.iter().any(|subnet| subnet.availability_zone == name);
@@ -81,11 +90,15 @@ impl RegionSupplier {
     /// What was looked up, of a minute ago at most. Where that fails, what was known before.
     pub(super) async fn looked_up(&self, config: &Config) -> Result<Arc<LookedUp>, String> {
         let before = self.known().looked_up.clone();
-        let is_fresh = |looked: &Arc<LookedUp>| looked.at.elapsed() < COUNTS_FOR && looked.classes == config.classes;
+        let is_fresh = |looked: &Arc<LookedUp>| looked.at.elapsed() < COUNTS_FOR && looked.is_of(config);
         if let Some(looked) = before.clone().filter(is_fresh) {
             return Ok(looked);
         }
-        let looked = self.look_up(config, before.as_deref()).await;
+        let late = |_| {
+            let why = format!("no answer within {} s", LOOKED_UP_WITHIN.as_secs());
+            Err(Failure::NoAnswer { action: "looking up subnets, groups, cluster and images", why })
+        };
+        let looked = timeout(LOOKED_UP_WITHIN, self.look_up(config, before.as_deref())).await.unwrap_or_else(late);
         let mut known = self.known();
         known.look_failed = looked.as_ref().err().map(ToString::to_string);
         match looked {
@@ -95,7 +108,7 @@ impl RegionSupplier {
                 Ok(looked)
             }
             // Throttled, or a bad minute: launches by what was known are right as long as that is.
-            Err(failure) => before.filter(|looked| looked.classes == config.classes).ok_or_else(|| failure.to_string()),
+            Err(failure) => before.filter(|looked| looked.is_of(config)).ok_or_else(|| failure.to_string()),
         }
     }
 
@@ -142,7 +155,8 @@ impl RegionSupplier {
             let vpcs = vpcs.into_iter().collect::<Vec<_>>().join(", ");
             faults.push(format!("subnets and security groups are of several VPCs ({vpcs}): choose those of one"));
         }
-        let kept = before.filter(|before| before.cluster_at.elapsed() < CLUSTER_COUNTS_FOR);
+        let kept =
+            before.filter(|before| before.of_cluster == config.cluster && before.cluster_at.elapsed() < CLUSTER_COUNTS_FOR);
         let (cluster, cluster_at) = match kept {
             Some(before) => (before.cluster.clone(), before.cluster_at),
             None => (self.cluster(config).await?, Instant::now()),
@@ -166,10 +180,10 @@ impl RegionSupplier {
             }
         }
         faults.dedup();
-        let (at, classes) = (Instant::now(), config.classes.clone());
+        let (at, classes, of_cluster) = (Instant::now(), config.classes.clone(), config.cluster.clone());
         let groups = groups.into_iter().map(|(id, _)| id).collect();
         let eks = config.cluster.name.clone();
-        Ok(LookedUp { at, eks, account, subnets: by_zone, groups, cluster, cluster_at, images, classes, faults })
+        Ok(LookedUp { of_cluster, at, eks, account, subnets: by_zone, groups, cluster, cluster_at, images, classes, faults })
     }
 
     async fn subnets(&self) -> Result<Vec<Subnet>, Failure> {

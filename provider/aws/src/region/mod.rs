@@ -39,7 +39,7 @@ pub(crate) struct RegionSupplier {
     started_at: Timestamp,
     launches: Semaphore,
     turns: Turns,
-    known: Mutex<Known>,
+    known: Arc<Mutex<Known>>,
     /// Wakes whoever lists machines.
     changed: Arc<Notify>,
     /// Follows notices, and ends with the region.
@@ -98,8 +98,28 @@ impl RegionSupplier {
             started_at,
             launches: Semaphore::new(LAUNCHES_AT_ONCE),
             turns: Turns::default(),
-            known: Mutex::default(),
+            known: Arc::default(),
             changed,
+            tasks: Mutex::default(),
+        })
+    }
+
+    /// The same region by another part of the file: it knows what this one knows, whose notices it follows in its place. What was looked
+    /// up by the old part is looked up anew.
+    pub(crate) fn replaced(&self, config: RegionConfig, api: Api) -> Arc<Self> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.forget_looked_up();
+        Arc::new(Self {
+            name: self.name.clone(),
+            config,
+            cluster: self.cluster.clone(),
+            api,
+            types: self.types.clone(),
+            started_at: self.started_at,
+            launches: Semaphore::new(LAUNCHES_AT_ONCE),
+            turns: Turns::default(),
+            known: Arc::clone(&self.known),
+            changed: Arc::clone(&self.changed),
             tasks: Mutex::default(),
         })
     }

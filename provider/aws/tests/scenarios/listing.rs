@@ -274,3 +274,21 @@ async fn five_thousand_machines_are_listed_in_pages() {
     let keys: BTreeSet<&str> = listed.instances.values().map(|made| made.key.as_str()).collect();
     assert_eq!(keys.len(), 5_000);
 }
+
+/// Somebody made it like one of ours, or mends its tags: it is not ours to end.
+#[tokio::test(start_paused = true)]
+async fn a_stopped_machine_whose_key_cannot_be_read_is_told_and_not_ended() {
+    let bench = Bench::new().await;
+    bench.made(&bench.usual(1)).await;
+    let copied = bench.world(|world| {
+        let now = world.now();
+        another(world, 2, |machine| {
+            machine.tags.remove("stoker.dev/launch-key");
+            machine.stopped = Some(now);
+        })
+    });
+    sleep(Duration::from_secs(30)).await;
+    bench.list().await.unwrap();
+    assert!(bench.faults().contains(&copied), "{}", bench.faults());
+    bench.world(|world| assert!(!world.named_to_end.contains(&copied)));
+}

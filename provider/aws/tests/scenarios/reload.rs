@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stoker_core::facts::supply::RefusalKind;
+use stoker_core::facts::supply::{InstanceState, RefusalKind};
 use stoker_core::market::offer::CapacityType;
 use stoker_fake_ec2::{Fault, Rule};
 use tempfile::TempDir;
@@ -97,4 +97,23 @@ async fn a_node_class_is_taken_from_the_file_as_it_is_now() {
     bench.facts().await;
     sleep(Duration::from_secs(1)).await;
     bench.made(&bench.usual(3)).await;
+}
+
+/// What a region knows stays with it: a notice that came before, and whose message is deleted, still holds.
+#[tokio::test(start_paused = true)]
+async fn a_region_whose_part_of_the_file_changes_keeps_what_it_knows() {
+    let (folder, bench) = with_file(FILE).await;
+    let launch = bench.order(1, "g6.xlarge", "use1-az1", CapacityType::Spot);
+    let made = bench.made(&launch).await;
+    let (id, now) = (bench.id_of(&launch), bench.now());
+    sleep(Duration::from_secs(10)).await;
+    bench.world(|world| world.reclaim(&id, now));
+    sleep(Duration::from_secs(15)).await;
+    let is_taken = async || matches!(bench.listed(&made.provider_id).await, Some(InstanceState::Reclaiming { .. }));
+    assert!(is_taken().await);
+    let groups = "securityGroups: { tags: { stoker.dev/discovery: prod } }";
+    write(&folder, &FILE.replace(groups, "securityGroups: { ids: [sg-us-east-1] }"));
+    bench.facts().await;
+    bench.world(|world| world.fault(Rule::of("DescribeSpotInstanceRequests", Fault::Cut)));
+    assert!(is_taken().await, "the notice is forgotten");
 }
