@@ -21,7 +21,7 @@ use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{ClusterName, InstanceType, LaunchKey, NodeClassName, NodeGroupId, SupplierName, ZoneName};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::market::offer::{CapacityType, Market};
-use stoker_fake_ec2::{ACCESS_KEY, Machine, Peer};
+use stoker_fake_ec2::{ACCESS_KEY, Machine, Peer, aws_yaml};
 use stoker_service::clock::Clock;
 use stoker_service::suppliers::{Launch, Supplier as _};
 use stoker_tests::process::memory_mb;
@@ -90,14 +90,7 @@ async fn serve(machines: usize) -> Result<()> {
 }
 
 async fn supplier(url: &str) -> Result<Aws> {
-    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
-    let endpoints = services.map(|service| format!("{service}: {url}")).join(", ");
-    let tags = "{ tags: { stoker.dev/discovery: prod } }";
-    let file = format!(
-        "apiVersion: stoker.dev/v1alpha1\nkind: AwsSupplier\ncluster: {{ name: prod }}\nregions:\n- name: us-east-1\n  subnets: {tags}\n  \
-         securityGroups: {tags}\n  endpoints: {{ {endpoints} }}\nnodeClasses: {{ gpu: {{ instanceProfile: stoker-node }} }}\n"
-    );
-    let config = Config::parse("aws.yaml", &file).map_err(|faults| anyhow::anyhow!("{faults}"))?;
+    let config = Config::parse("aws.yaml", &aws_yaml(url)).map_err(|faults| anyhow::anyhow!("{faults}"))?;
     let book = stoker_pricing::embedded().map_err(|faults| anyhow::anyhow!("{faults}"))?;
     let credentials = SharedCredentialsProvider::new(Credentials::new(ACCESS_KEY, "secret", None, None, "bench"));
     let transport = stoker_aws::https().map_err(anyhow::Error::msg)?;

@@ -10,7 +10,7 @@ use stoker_aws::config::Config;
 use stoker_aws::{Access, Aws};
 use stoker_core::base::ids::{Cloud, ClusterName, InstanceType, Region, SupplierName, ZoneId};
 use stoker_core::market::offer::{CapacityType, Market, Place};
-use stoker_fake_ec2::{ACCESS_KEY, Peer};
+use stoker_fake_ec2::{ACCESS_KEY, Peer, aws_yaml};
 use stoker_plugin::check::{self, Plan, Rule, Verdict};
 use stoker_plugin::dial::connect;
 use stoker_plugin::server::Served;
@@ -20,19 +20,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// The supplier of a peer's account.
 async fn supplier(url: &str, cluster: &ClusterName) -> Aws {
-    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
-    let endpoints = services.map(|service| format!("{service}: {url}")).join(", ");
-    let tags = "{ tags: { stoker.dev/discovery: prod } }";
-    let file = format!(
-        "apiVersion: stoker.dev/v1alpha1\nkind: AwsSupplier\ncluster: {{ name: prod }}\nregions:\n- name: us-east-1\n  subnets: {tags}\n  \
-         securityGroups: {tags}\n  endpoints: {{ {endpoints} }}\nnodeClasses: {{ gpu: {{ instanceProfile: stoker-node }} }}\n"
-    );
     let access = Access {
         transport: stoker_aws::https().unwrap(),
         credentials: Some(SharedCredentialsProvider::new(Credentials::new(ACCESS_KEY, "secret", None, None, "test"))),
         clock: Clock::system(),
     };
-    let (config, book) = (Config::parse("aws.yaml", &file).unwrap(), stoker_pricing::embedded().unwrap());
+    let (config, book) = (Config::parse("aws.yaml", &aws_yaml(url)).unwrap(), stoker_pricing::embedded().unwrap());
     Aws::start(SupplierName::new("aws").unwrap(), cluster.clone(), (config, None), &book, access).await
 }
 

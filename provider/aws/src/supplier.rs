@@ -95,23 +95,30 @@ impl Aws {
         book: &PriceBook,
         access: Access,
     ) -> Self {
-        let aws = Self::at_rest(name, cluster, (config.clone(), file), book, access);
-        aws.take(config).await;
-        for region in aws.now().regions.values() {
-            region.follow_notices();
-        }
+        let aws = Self { file, ..Self::at_rest(name, cluster, config, book, access).await };
+        aws.follow_notices();
         aws
     }
 
-    fn at_rest(
-        name: SupplierName,
-        cluster: ClusterName,
-        (config, file): (Config, Option<PathBuf>),
-        book: &PriceBook,
-        access: Access,
-    ) -> Self {
-        let state = State { config: Arc::new(config), regions: BTreeMap::new(), file_fault: None };
-        Self { name, cluster, access, types: types_of(book), file, state: Mutex::new(state), changed: Arc::default() }
+    /// The same for one look at an account: no message is taken from a queue, and no file is read again.
+    async fn at_rest(name: SupplierName, cluster: ClusterName, config: Config, book: &PriceBook, access: Access) -> Self {
+        let state = State { config: Arc::new(config.clone()), regions: BTreeMap::new(), file_fault: None };
+        let (state, types) = (Mutex::new(state), types_of(book));
+        let aws = Self { name, cluster, access, types, file: None, state, changed: Arc::default() };
+        aws.take(config).await;
+        aws
+    }
+
+    /// The same where nothing goes by names.
+    async fn nameless(config: Config, book: &PriceBook, access: Access) -> Result<Self, String> {
+        let name = SupplierName::new("aws").map_err(|error| error.to_string())?;
+        let cluster = ClusterName::new("none").map_err(|error| error.to_string())?;
+        Ok(Self::at_rest(name, cluster, config, book, access).await)
+    }
+
+    /// Follows the notices of every region of which none are followed yet.
+    fn follow_notices(&self) {
+        self.now().regions.values().for_each(RegionSupplier::follow_notices);
     }
 
     /// What an account tells of its markets now, and what it does not, without a supplier that runs. No message is taken from a queue.
@@ -119,10 +126,7 @@ impl Aws {
     /// # Errors
     /// When nothing can be had; in words.
     pub async fn told(config: Config, book: &PriceBook, access: Access) -> Result<(MarketFacts, Vec<String>), String> {
-        let name = SupplierName::new("aws").map_err(|error| error.to_string())?;
-        let cluster = ClusterName::new("none").map_err(|error| error.to_string())?;
-        let aws = Self::at_rest(name, cluster, (config.clone(), None), book, access);
-        aws.take(config).await;
+        let aws = Self::nameless(config, book, access).await?;
         let wall = aws.access.clock.times().wall;
         let mut facts = aws.market_facts(wall).await.map_err(|error| error.message)?;
         // List prices come a few at a time.
@@ -141,10 +145,7 @@ impl Aws {
         book: &PriceBook,
         access: Access,
     ) -> Result<(Vec<RawCommitment>, Vec<String>), String> {
-        let name = SupplierName::new("aws").map_err(|error| error.to_string())?;
-        let cluster = ClusterName::new("none").map_err(|error| error.to_string())?;
-        let aws = Self::at_rest(name, cluster, (config.clone(), None), book, access);
-        aws.take(config).await;
+        let aws = Self::nameless(config, book, access).await?;
         let State { config, regions, .. } = aws.now();
         let (mut all, mut notes) = (Vec::new(), Vec::new());
         for region in regions.values() {
@@ -175,17 +176,15 @@ impl Aws {
         let before = self.now();
         let mut regions = BTreeMap::new();
         for (name, wanted) in &config.regions {
-            let region = if let Some(region) = before.regions.get(name).filter(|region| region.config == *wanted) {
-                Arc::clone(region)
-            } else {
-                let api = self.access.api(name, wanted).await;
-                if let Some(region) = before.regions.get(name) {
-                    regions.insert(name.clone(), region.replaced(wanted.clone(), api));
-                    continue;
+            let region = match before.regions.get(name) {
+                Some(region) if region.config == *wanted => Arc::clone(region),
+                Some(region) => region.replaced(wanted.clone(), self.access.api(name, wanted).await),
+                None => {
+                    let api = self.access.api(name, wanted).await;
+                    let types = self.types.get(name).cloned().unwrap_or_default();
+                    let (cluster, changed) = (self.cluster.clone(), Arc::clone(&self.changed));
+                    Arc::new(RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed))
                 }
-                let types = self.types.get(name).cloned().unwrap_or_default();
-                let (cluster, changed) = (self.cluster.clone(), Arc::clone(&self.changed));
-                RegionSupplier::new(name.clone(), wanted.clone(), cluster, api, types, changed)
             };
             regions.insert(name.clone(), region);
         }
@@ -204,14 +203,8 @@ impl Aws {
             Ok(config) if config == *self.now().config => self.state().file_fault = None,
             Ok(config) => {
                 tracing::info!(supplier = %self.name, file = %file.display(), "the file has changed and is taken");
-                let before = self.now().regions;
                 self.take(config).await;
-                let is_new = |name: &Region, region: &Arc<RegionSupplier>| {
-                    before.get(name).is_none_or(|before| !Arc::ptr_eq(before, region))
-                };
-                for (_, region) in self.now().regions.iter().filter(|(name, region)| is_new(name, region)) {
-                    region.follow_notices();
-                }
+                self.follow_notices();
             }
             Err(error) => {
                 let fault = format!("{error}; the last one that held stays");

@@ -67,7 +67,7 @@ impl LiveArg {
         let config = Config::read(file)?;
         let failed = |why: String| CliError::Usage(format!("--live: {why}"));
         let access = Access::of_system(Clock::system()).map_err(failed)?;
-        let (facts, missing) = Aws::told(config, &tables.prices, access).await.map_err(failed)?;
+        let (facts, missing) = Box::pin(Aws::told(config, &tables.prices, access)).await.map_err(failed)?;
         for fault in missing {
             tracing::warn!("{fault}");
         }

@@ -197,7 +197,7 @@ struct Block {
 async fn of_account(file: &Path, prices: &PriceBook) -> Result<Exit, CliError> {
     let failed = |why: String| CliError::Usage(format!("--from-aws: {why}"));
     let access = Access::of_system(Clock::system()).map_err(failed)?;
-    let (commitments, notes) = Aws::commitments(Config::read(file)?, prices, access).await.map_err(failed)?;
+    let (commitments, notes) = Box::pin(Aws::commitments(Config::read(file)?, prices, access)).await.map_err(failed)?;
     let mut text = String::new();
     for note in notes.iter().map(String::as_str).chain([SAVINGS_PLANS]) {
         let _ = writeln!(text, "# {note}");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use stoker_fake_ec2::{ACCESS_KEY, Fault, Peer, ReservedInstances, Rule};
+use stoker_fake_ec2::{ACCESS_KEY, Fault, Peer, ReservedInstances, Rule, aws_yaml};
 
 use crate::binary::{Ran, command, golden, ran, stoker};
 
@@ -59,18 +59,10 @@ fn editors_get_the_schema() {
     assert_eq!(schema["title"], "Stoker's file for AWS");
 }
 
-/// A file that names what a peer has.
+/// A file that names what a peer has, and more.
 fn write(dir: &Path, url: &str, more: &str) -> String {
-    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
-    let endpoints = services.map(|service| format!("{service}: {url}")).join(", ");
-    let tags = "{ tags: { stoker.dev/discovery: prod } }";
-    let text = format!(
-        "apiVersion: stoker.dev/v1alpha1\nkind: AwsSupplier\ncluster: {{ name: prod }}\nregions:\n- name: us-east-1\n  subnets: \
-         {tags}\n  securityGroups: {tags}\n  endpoints: {{ {endpoints} }}\nnodeClasses:\n  gpu: {{ instanceProfile: stoker-node \
-         }}\n{more}"
-    );
     let file = dir.join("aws.yaml");
-    std::fs::write(&file, text).unwrap();
+    std::fs::write(&file, aws_yaml(url) + more).unwrap();
     file.display().to_string()
 }
 

@@ -21,6 +21,17 @@ pub struct Served {
     task: JoinHandle<Infallible>,
 }
 
+/// The file `aws.yaml` of a supplier for a peer at that URL: its first region, and one node class, `gpu`.
+pub fn aws_yaml(url: &str) -> String {
+    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
+    let endpoints = services.map(|service| format!("{service}: {url}")).join(", ");
+    let tags = "{ tags: { stoker.dev/discovery: prod } }";
+    format!(
+        "apiVersion: stoker.dev/v1alpha1\nkind: AwsSupplier\ncluster: {{ name: prod }}\nregions:\n- name: us-east-1\n  subnets: {tags}\n  \
+         securityGroups: {tags}\n  endpoints: {{ {endpoints} }}\nnodeClasses:\n  gpu: {{ instanceProfile: stoker-node }}\n"
+    )
+}
+
 impl Served {
     /// Its URL, `http://127.0.0.1:PORT`.
     pub fn url(&self) -> &str {

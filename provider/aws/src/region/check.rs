@@ -34,8 +34,7 @@ impl RegionSupplier {
                 return found;
             }
         }
-        let skew = self.api.skew().map(|skew| format!("AWS's clock is {} s ahead: set this machine's", skew.as_secs()));
-        found.push(self.finding("clock", skew.map_or_else(|| Ok("like AWS's".to_owned()), Err)));
+        found.push(self.finding("clock", self.api.clock_fault().map_or_else(|| Ok("like AWS's".to_owned()), Err)));
         let looked = match self.looked_up(config).await {
             Ok(looked) => looked,
             Err(why) => {

@@ -29,9 +29,7 @@ impl RegionSupplier {
                     "{id} is a capacity block: write its usdPerHour, what it cost over the hours that it lasts."
                 ));
             }
-            let zone = one.availability_zone_id.clone();
-            let zone = zone.or_else(|| Some(looked.zone_id(&one.availability_zone)?.to_string()));
-            all.push(self.of_reservation(one, is_block, zone));
+            all.push(self.of_reservation(one, is_block, looked.zone_of(one).map(|zone| zone.to_string())));
         }
         for one in reserved.reserved_instances_set.iter().filter(|one| is_gpu(&one.instance_type)) {
             let zone = one.availability_zone.as_deref().and_then(|name| looked.zone_id(name));

@@ -18,7 +18,7 @@ use stoker_core::policy::QuotaKey;
 use tokio::time::Instant;
 
 use super::RegionSupplier;
-use crate::answers::{Offerings, Product, Products, Reservation, Reservations, ServiceQuota, SpotPrice, SpotPrices};
+use crate::answers::{Offering, Offerings, Product, Products, Reservation, Reservations, ServiceQuota, SpotPrice, SpotPrices};
 use crate::config::Config;
 use crate::wire::{Failure, Form, Service};
 
@@ -39,9 +39,6 @@ const STEADY_FOR: SignedDuration = SignedDuration::from_mins(30);
 
 /// Types that one call names.
 const TYPES_IN_A_CALL: usize = 100;
-
-/// Most pages of an answer: beyond that they go round in circles.
-const MOST_PAGES: usize = 100;
 
 /// A fact, when it was asked, and why it could not be had since.
 struct Fact<T> {
@@ -185,8 +182,7 @@ impl RegionSupplier {
         }
         if let Some((as_of, all)) = &facts.reservations.value {
             for one in all {
-                let zone = one.availability_zone_id.as_deref().and_then(|zone| ZoneId::new(zone).ok());
-                let zone = zone.or_else(|| looked.zone_id(&one.availability_zone));
+                let zone = looked.zone_of(one);
                 let (Some(zone), Ok(instance_type), Some(total)) =
                     (zone, InstanceType::new(one.instance_type.as_str()), one.total_instance_count)
                 else {
@@ -290,20 +286,17 @@ impl RegionSupplier {
                 .with("MaxResults", "1000")
                 .with_list("InstanceType", types.iter().map(InstanceType::as_str))
                 .with_list("ProductDescription", ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"]);
-            let mut page = Some(all.clone());
-            for _ in 0..MOST_PAGES {
-                let Some(asked) = page.take() else { break };
-                let SpotPrices { spot_price_history_set, next_token } = self.api.ask(Service::Ec2, &asked).await?;
-                for price in spot_price_history_set {
-                    let Some((key, at, price)) = spot_price(&price) else { continue };
+            let take = |page: SpotPrices| {
+                for (key, at, price) in page.spot_price_history_set.iter().filter_map(spot_price) {
                     // Several records of a pair come in any order: the newest holds.
                     let known = newest.entry(key).or_insert((at, price));
                     if at >= known.0 {
                         *known = (at, price);
                     }
                 }
-                page = next_token.map(|token| all.clone().with("NextToken", token));
-            }
+                page.next_token
+            };
+            self.api.pages(&all, take).await?;
         }
         let source: Arc<str> = Arc::from(format!("ec2@{}", now.strftime("%Y-%m-%dT%H:%MZ")));
         // In effect now, however long ago it was last changed.
@@ -348,19 +341,12 @@ impl RegionSupplier {
             let all = Form::ec2("DescribeInstanceTypeOfferings")
                 .with("LocationType", "availability-zone-id")
                 .filter("instance-type", types.iter().map(InstanceType::as_str));
-            let mut page = Some(all.clone());
-            for _ in 0..MOST_PAGES {
-                let Some(asked) = page.take() else { break };
-                let Offerings { instance_type_offering_set, next_token } = self.api.ask(Service::Ec2, &asked).await?;
-                for one in instance_type_offering_set {
-                    let (Ok(instance_type), Ok(zone)) = (InstanceType::new(one.instance_type), ZoneId::new(one.location))
-                    else {
-                        continue;
-                    };
-                    offered.insert((instance_type, zone));
-                }
-                page = next_token.map(|token| all.clone().with("NextToken", token));
-            }
+            let read = |one: Offering| InstanceType::new(one.instance_type).ok().zip(ZoneId::new(one.location).ok());
+            let take = |page: Offerings| {
+                offered.extend(page.instance_type_offering_set.into_iter().filter_map(read));
+                page.next_token
+            };
+            self.api.pages(&all, take).await?;
         }
         Ok(offered)
     }
@@ -397,13 +383,12 @@ impl RegionSupplier {
     pub(super) async fn reservations(&self) -> Result<(Timestamp, Vec<Reservation>), Failure> {
         let as_of = self.api.now();
         let all = Form::ec2("DescribeCapacityReservations").filter("state", ["active", "scheduled"]);
-        let (mut found, mut page) = (Vec::new(), Some(all.clone()));
-        for _ in 0..MOST_PAGES {
-            let Some(asked) = page.take() else { break };
-            let Reservations { capacity_reservation_set, next_token } = self.api.ask(Service::Ec2, &asked).await?;
-            found.extend(capacity_reservation_set);
-            page = next_token.map(|token| all.clone().with("NextToken", token));
-        }
+        let mut found = Vec::new();
+        let take = |page: Reservations| {
+            found.extend(page.capacity_reservation_set);
+            page.next_token
+        };
+        self.api.pages(&all, take).await?;
         Ok((as_of, found))
     }
 }

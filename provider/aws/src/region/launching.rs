@@ -17,7 +17,7 @@ use stoker_service::suppliers::{Launch, Pace};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::lookup::{LookedUp, NoImage};
-use super::{Known, LAUNCHES_AT_ONCE, RegionSupplier};
+use super::{Known, LAUNCHES_AT_ONCE, RegionSupplier, SHOWN_WITHIN};
 use crate::answers::{Machine, Run};
 use crate::config::{Config, NodeClass};
 use crate::launch::{Ordered, token};
@@ -42,9 +42,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// When to ask again for a launch whose turn did not come.
 const NOT_REACHED: SignedDuration = SignedDuration::from_secs(5);
-
-/// How long EC2 may take to show a machine that it made.
-const SHOWN_WITHIN: Duration = Duration::from_mins(5);
 
 /// What a call needs beside the launch.
 struct Prepared<'a> {

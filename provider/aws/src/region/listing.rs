@@ -10,7 +10,7 @@ use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::facts::supply::{EndedWhy, Instance, InstanceState};
 use tokio::time::Instant;
 
-use super::RegionSupplier;
+use super::{RegionSupplier, SHOWN_WITHIN};
 use crate::answers::{Done, Machine, Machines};
 use crate::machine;
 use crate::wire::{Class, Failure, Form, Service};
@@ -24,9 +24,6 @@ const MOST: usize = 50_000;
 /// How old a listing may be that is answered from memory: while machines come and go, and else.
 const BUSY: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_secs(20);
-
-/// How long a listing may lack a machine that EC2 made.
-const SHOWN_WITHIN: Duration = Duration::from_mins(5);
 
 /// Machines ended by a call.
 const END_AT_ONCE: usize = 100;

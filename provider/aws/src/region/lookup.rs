@@ -10,7 +10,7 @@ use stoker_core::market::offer::Arch;
 use tokio::time::{Instant, timeout};
 
 use super::RegionSupplier;
-use crate::answers::{Caller, EksCluster, Images, Parameter, SecurityGroups, Subnet, Subnets};
+use crate::answers::{Caller, EksCluster, Images, Parameter, Reservation, SecurityGroups, Subnet, Subnets};
 use crate::config::{Choice, Cluster, Config, Family, Image, NodeClass, Reached};
 use crate::wire::{Class, Failure, Form, Service};
 
@@ -77,6 +77,12 @@ impl LookedUp {
     /// Whether the file still says what it was looked up by.
     fn is_of(&self, config: &Config) -> bool {
         self.classes == config.classes && self.of_cluster == config.cluster
+    }
+
+    /// The zone of a reservation.
+    pub(super) fn zone_of(&self, one: &Reservation) -> Option<ZoneId> {
+        let told = one.availability_zone_id.as_deref().and_then(|zone| ZoneId::new(zone).ok());
+        told.or_else(|| self.zone_id(&one.availability_zone))
     }
 
     /// The id of the zone of that name.

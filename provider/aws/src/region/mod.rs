@@ -10,6 +10,7 @@ mod notices;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use stoker_core::base::ids::{ClusterName, InstanceType, LaunchKey, ProviderId, Region};
@@ -27,6 +28,9 @@ use lookup::LookedUp;
 
 /// Launches at once.
 const LAUNCHES_AT_ONCE: usize = 4;
+
+/// How long EC2 may take to show a machine that it made.
+const SHOWN_WITHIN: Duration = Duration::from_mins(5);
 
 /// One account in one region.
 pub(crate) struct RegionSupplier {
@@ -87,9 +91,9 @@ impl RegionSupplier {
         api: Api,
         types: Vec<InstanceType>,
         changed: Arc<Notify>,
-    ) -> Arc<Self> {
+    ) -> Self {
         let started_at = api.now();
-        Arc::new(Self {
+        Self {
             name,
             config,
             cluster,
@@ -101,7 +105,7 @@ impl RegionSupplier {
             known: Arc::default(),
             changed,
             tasks: Mutex::default(),
-        })
+        }
     }
 
     /// The same region by another part of the file: it knows what this one knows, whose notices it follows in its place. What was looked
@@ -109,26 +113,17 @@ impl RegionSupplier {
     pub(crate) fn replaced(&self, config: RegionConfig, api: Api) -> Arc<Self> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         self.forget_looked_up();
-        Arc::new(Self {
-            name: self.name.clone(),
-            config,
-            cluster: self.cluster.clone(),
-            api,
-            types: self.types.clone(),
-            started_at: self.started_at,
-            launches: Semaphore::new(LAUNCHES_AT_ONCE),
-            turns: Turns::default(),
-            known: Arc::clone(&self.known),
-            changed: Arc::clone(&self.changed),
-            tasks: Mutex::default(),
-        })
+        let (name, cluster, changed) = (self.name.clone(), self.cluster.clone(), Arc::clone(&self.changed));
+        let anew = Self::new(name, config, cluster, api, self.types.clone(), changed);
+        Arc::new(Self { started_at: self.started_at, known: Arc::clone(&self.known), ..anew })
     }
 
-    /// Follows notices from now on, as long as it is there.
+    /// Follows notices from now on, as long as it is there; once, however often it is told to.
     pub(crate) fn follow_notices(self: &Arc<Self>) {
-        let mut tasks = JoinSet::new();
-        tasks.spawn(notices::follow(Arc::downgrade(self)));
-        *self.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if tasks.is_empty() {
+            tasks.spawn(notices::follow(Arc::downgrade(self)));
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -143,13 +138,7 @@ impl RegionSupplier {
         let of_look = known.looked_up.iter().flat_map(|looked| looked.faults.iter().cloned());
         let failed = [&known.look_failed, &known.notices_failed].into_iter().flatten().cloned();
         let mut faults: Vec<String> = failed.chain(of_look).chain(known.facts.faults()).chain(unreadable).collect();
-        if let Some(skew) = self.api.skew() {
-            let side = if skew.is_negative() { "behind" } else { "ahead of" };
-            faults.push(format!(
-                "AWS's clock is {} s {side} this machine's: set it, as calls are refused for it",
-                skew.as_secs().abs()
-            ));
-        }
+        faults.extend(self.api.clock_fault());
         faults.into_iter().map(|fault| format!("{}: {fault}", self.name)).collect()
     }
 }

@@ -164,15 +164,13 @@ impl RegionSupplier {
             .filter(&format!("tag:{CLUSTER_LABEL}"), [self.cluster.as_str()])
             .filter("status-code", codes)
             .with("MaxResults", "1000");
-        let mut page = Some(all.clone());
-        while let Some(asked) = page.take() {
-            let SpotRequests { spot_instance_request_set, next_token } = self.api.ask(Service::Ec2, &asked).await?;
-            for request in spot_instance_request_set {
+        let take = |page: SpotRequests| {
+            for request in page.spot_instance_request_set {
                 let marked = request.status.update_time.as_deref().and_then(moment).unwrap_or_else(|| self.api.now());
                 self.reclaimed(request.instance_id.as_deref(), marked.saturating_add(SPOT_LEAVES).unwrap_or(marked));
             }
-            page = next_token.map(|token| all.clone().with("NextToken", token));
-        }
-        Ok(())
+            page.next_token
+        };
+        self.api.pages(&all, take).await
     }
 }

@@ -43,6 +43,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Calls a second, and at once after a pause, that change nothing: half of what EC2 gives an account in a region.
 const READS: (f64, u32) = (10.0, 50);
 
+/// Most pages of an answer.
+const MOST_PAGES: usize = 100;
+
 /// By how much the machine's clock may differ from AWS's: it refuses signatures that are five minutes off.
 const SKEW: SignedDuration = SignedDuration::from_mins(4);
 
@@ -143,9 +146,32 @@ impl Api {
     }
 
     /// By how much AWS's clock is ahead of this machine's, where calls fail by it.
-    pub(crate) fn skew(&self) -> Option<SignedDuration> {
+    fn skew(&self) -> Option<SignedDuration> {
         let skew = *self.skew.lock().unwrap_or_else(PoisonError::into_inner);
         (skew.abs() > SKEW).then_some(skew)
+    }
+
+    /// That this machine's clock differs from AWS's, where calls fail by it.
+    pub(crate) fn clock_fault(&self) -> Option<String> {
+        let skew = self.skew()?;
+        let side = if skew.is_negative() { "behind" } else { "ahead of" };
+        let seconds = skew.as_secs().abs();
+        Some(format!("AWS's clock is {seconds} s {side} this machine's: set it, as calls are refused for it"))
+    }
+
+    /// A question to EC2 whose answer may have several pages: `take` takes each, and says what the next is called. Pages beyond
+    /// [`MOST_PAGES`] go round in circles.
+    pub(crate) async fn pages<T: DeserializeOwned>(
+        &self,
+        all: &Form,
+        mut take: impl FnMut(T) -> Option<String>,
+    ) -> Result<(), Failure> {
+        let mut page = all.clone();
+        for _ in 0..MOST_PAGES {
+            let Some(next) = take(self.ask(Service::Ec2, &page).await?) else { break };
+            page = all.clone().with("NextToken", next);
+        }
+        Ok(())
     }
 
     /// A call of the query protocol that changes nothing, tried again where that helps.
