@@ -301,6 +301,9 @@ pub enum Ending {
     /// Its pods were told to go because they held it in off-hours and did nothing.
     #[error("its pods occupied it in off-hours, did nothing, and have left")]
     Held,
+    /// Its pods went because it is outdated.
+    #[error("it is outdated, and its pods have left")]
+    Outdated,
 }
 
 /// What the autoscaler is shown of a group.

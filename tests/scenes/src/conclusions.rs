@@ -155,6 +155,7 @@ fn reasons(before: &Memory, memory: &Memory, (catalogue, wall): (&Catalogue, Wal
         let pool = pool_of(record, catalogue, memory);
         let stands = match &disruption.why {
             DrainReason::BackToSpot { .. } | DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => true,
+            DrainReason::Outdated { .. } => pool.is_some_and(|pool| !pool.outdated.paused) && memory.outdated.contains_key(id),
             DrainReason::Unhealthy { .. } => {
                 replaced.extend(pool.map(|pool| &pool.name));
                 pool.is_some_and(|pool| is_due(record, disruption, pool))

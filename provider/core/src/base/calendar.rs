@@ -106,10 +106,15 @@ pub struct OffHours {
 impl OffHours {
     /// Whether it is on, and when that changes next; `None` where that is not within four years.
     pub fn at(&self, now: Timestamp) -> (bool, Option<Timestamp>) {
-        match run_together(now, |at| self.slots.iter().filter_map(|slot| slot.on_until(at)).max()) {
-            Some(end) => (true, Some(end)),
-            None => (false, self.slots.iter().filter_map(|slot| slot.next_start(now)).min()),
-        }
+        on_at(&self.slots, now)
+    }
+}
+
+/// Whether one of the slots is on, and when that changes next; `None` where that is not within four years.
+pub fn on_at(slots: &[Slot], now: Timestamp) -> (bool, Option<Timestamp>) {
+    match run_together(now, |at| slots.iter().filter_map(|slot| slot.on_until(at)).max()) {
+        Some(end) => (true, Some(end)),
+        None => (false, slots.iter().filter_map(|slot| slot.next_start(now)).min()),
     }
 }
 

@@ -219,7 +219,7 @@ fn zone_name(facts: &MarketFacts, place: &Place) -> ZoneName {
 }
 
 /// The group's id. The autoscaler keeps a group's first template forever, so what an operator can change of it (labels, taints, sharing)
-/// is part of the id by a short digest; the defaults leave no mark.
+/// and what its nodes are made with (the node class) is part of the id by a short digest; the defaults leave no mark.
 ///
 /// Figures of the machine (CPUs, memory, pods) leave no mark. The autoscaler simulates a group that
 /// had a node with a copy of that node, which has the machine's own figures whatever the tables say.
@@ -247,7 +247,7 @@ fn custom_mark(pool: &Pool) -> Option<String> {
         [t] if t.key == GPU_RESOURCE && t.value == "true" && t.effect == TaintEffect::NoSchedule
     );
     let plain = pool.labels.is_empty() && default_taint && pool.isolation.is_none() && pool.sharing.is_none();
-    if plain || sabotage::on("shape-keeps-id") {
+    if plain && pool.node_class.is_none() || sabotage::on("shape-keeps-id") {
         return None;
     }
     // FNV-1a: stable across releases and platforms, which the standard hasher does not promise.
@@ -271,6 +271,9 @@ fn custom_mark(pool: &Pool) -> Option<String> {
     }
     if let Some(sharing) = &pool.sharing {
         feed(&sharing.split.mark());
+    }
+    if let Some(class) = &pool.node_class {
+        feed(class.as_str());
     }
     Some(format!("{:04x}", (hash >> 16) ^ (hash & 0xffff)))
 }

@@ -1,5 +1,5 @@
 //! The promises about beginning to let a node go: somebody says that the cloud takes it, not too many go on the word of probes alone,
-//! and not too many are replaced.
+//! not too many are replaced, and outdated ones one at a time.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use super::disruption::pool_of;
 use super::{Found, Violation};
 use crate::base::ids::{PoolName, ProviderId};
 use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::facts::reading::Interruption;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::supply::InstanceState;
@@ -55,6 +56,21 @@ pub(super) fn reasons(
                     _ => unfounded(record, Violation::UnconfirmedReclaim(machine.clone())),
                 }
             }
+            DrainReason::Outdated { .. } => {
+                if let Some(machine) = record.instance()
+                    && !is_replaceable(record, disruption, memory, snapshot, catalogue)
+                {
+                    unfounded(record, Violation::NotOutdated(machine.clone()));
+                }
+                let open =
+                    |disruption: &Disruption| disruption.is_open() && matches!(disruption.why, DrainReason::Outdated { .. });
+                let pool = pool_of(record, catalogue, memory);
+                let of_pool = |id| memory.records.get(id).is_some_and(|record| pool_of(record, catalogue, memory) == pool);
+                let nodes = memory.disruptions.iter().filter(|(id, disruption)| open(disruption) && of_pool(*id)).count();
+                if let Some(pool) = pool.filter(|_| nodes > 1) {
+                    unfounded(record, Violation::ReplacesTogether { pool: pool.clone(), nodes });
+                }
+            }
             DrainReason::Unhealthy { .. } => {
                 if let Some(pool) = pool_of(record, catalogue, memory) {
                     replaced.entry(pool).or_default().push(disruption);
@@ -79,6 +95,23 @@ pub(super) fn reasons(
             found.pool(name, Violation::ReplacesTooMany { pool: name.clone(), nodes, limit });
         }
     }
+}
+
+/// Whether a node is outdated, by its supplier or because its pool makes such nodes in another group now, and its pool replaces it.
+fn is_replaceable(record: &Record, begun: &Disruption, memory: &Memory, snapshot: &Snapshot, catalogue: &Catalogue) -> bool {
+    let Some(group) = catalogue.group_or_remembered(&record.group, memory) else { return false };
+    let Some(pool) = catalogue.policy.pool(&group.pool) else { return false };
+    let listed = snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref);
+    let told = record.instance().zip(listed).is_some_and(|(machine, listed)| listed.outdated.contains_key(machine));
+    let changed = || {
+        let sells = |other: &Group| other.offers.iter().any(|offer| group.offers.iter().any(|own| own.market == offer.market));
+        let alike = |other: &Group| other.pool == group.pool && sells(other);
+        !catalogue.groups.contains_key(&group.id) && catalogue.groups.values().any(|other| alike(other))
+    };
+    let rules = &pool.outdated;
+    // How long it has been outdated nobody but the decision knows.
+    let takes_busy = || rules.deadline.is_some() || rules.maintenance.iter().any(|slot| slot.at(snapshot.wall.0).0);
+    !rules.paused && (told || changed()) && (begun.pods.is_empty() || takes_busy())
 }
 
 /// How many more drains of a pool may rest on the word of probes alone: a fifth of its nodes, or three, within five minutes.
@@ -109,6 +142,7 @@ const fn alike(a: &DrainReason, b: &DrainReason) -> bool {
             | (DrainReason::Reclaimed { .. }, DrainReason::Reclaimed { .. })
             | (DrainReason::Unhealthy { .. }, DrainReason::Unhealthy { .. })
             | (DrainReason::Held { .. }, DrainReason::Held { .. })
+            | (DrainReason::Outdated { .. }, DrainReason::Outdated { .. })
     )
 }
 

@@ -125,6 +125,7 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
         watched_at: _,
         windows: _,
         images: _,
+        outdated: _,
         foreign: _,
         orphans: _,
         faults: _,
@@ -146,7 +147,10 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
     }
     let begins = |(id, now): (&RecordId, &Arc<Disruption>)| {
         let own_choice = match now.why {
-            DrainReason::BackToSpot { .. } | DrainReason::Unhealthy { .. } | DrainReason::Held { .. } => true,
+            DrainReason::BackToSpot { .. }
+            | DrainReason::Unhealthy { .. }
+            | DrainReason::Held { .. }
+            | DrainReason::Outdated { .. } => true,
             DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => false,
         };
         let begins = own_choice && now.is_open() && !begun::is_under_way(before.disruptions.get(id).map(AsRef::as_ref), now);

@@ -67,7 +67,13 @@ pub(super) fn leaving(
             }
             Action::Terminate {
                 instance,
-                why: Ending::BackToSpot | Ending::CapacityEnds | Ending::Reclaimed | Ending::Unhealthy | Ending::Held,
+                why:
+                    Ending::BackToSpot
+                    | Ending::CapacityEnds
+                    | Ending::Reclaimed
+                    | Ending::Unhealthy
+                    | Ending::Held
+                    | Ending::Outdated,
                 ..
             } => {
                 let told_now = snapshot.drains.values().any(|told| told.machine == *instance && told.left == 0);
@@ -120,6 +126,9 @@ fn pods_told(
         | (DrainReason::BackToSpot { .. } | DrainReason::Held { .. }, Evict::Movable)
         | (DrainReason::Held { .. }, Evict::Nobody)
         | (DrainReason::BackToSpot { .. }, Evict::WithoutGpu) => gone_by.is_none(),
+        // A node that was free when it was chosen loses no GPU pod.
+        (DrainReason::Outdated { .. }, Evict::Movable) => gone_by.is_none() && !going.pods.is_empty(),
+        (DrainReason::Outdated { .. }, Evict::WithoutGpu) => gone_by.is_none() && going.pods.is_empty(),
         (DrainReason::Unhealthy { .. }, Evict::Movable) => gone_by.is_none() && action() == Some(UnhealthyAction::Drain),
         (DrainReason::Unhealthy { .. }, Evict::WithoutGpu) => gone_by.is_none() && action() == Some(UnhealthyAction::Wait),
         _ => false,

@@ -187,6 +187,17 @@ pub enum Violation {
         /// How many may be.
         limit: u32,
     },
+    /// A node would be replaced as outdated that is not, or whose pods may not be evicted now.
+    #[error("{0} would be replaced as outdated, which it is not, or outside the times for nodes with pods")]
+    NotOutdated(ProviderId),
+    /// More than one outdated node of a pool would be replaced at once.
+    #[error("{nodes} outdated nodes of pool {pool} would be replaced at the same time")]
+    ReplacesTogether {
+        /// The pool.
+        pool: PoolName,
+        /// Nodes.
+        nodes: usize,
+    },
     /// A machine would end by Stoker's own decision that was not seen empty.
     #[error("{0} would be terminated and was not seen empty")]
     EndsFull(ProviderId),
@@ -250,6 +261,8 @@ impl Violation {
             Self::NoReclaim(_) => "no-reclaim",
             Self::UnconfirmedReclaim(_) => "unconfirmed-reclaim",
             Self::ReplacesTooMany { .. } => "replaces-too-many",
+            Self::NotOutdated(_) => "not-outdated",
+            Self::ReplacesTogether { .. } => "replaces-together",
             Self::EndsFull(_) => "ends-full",
             Self::BadLimits { .. } => "bad-limits",
             Self::WrongTarget { .. } => "wrong-target",

@@ -1,5 +1,5 @@
 //! Disruptions: nodes that Stoker drains because the cloud takes them or their capacity, because
-//! they are unhealthy or held in off-hours, or because spot is available again.
+//! they are unhealthy, outdated or held in off-hours, or because spot is available again.
 //!
 //! Stoker cordons the node, evicts its pods, and ends the machine when it is empty. The target
 //! falls then, and the autoscaler asks again for the pods that wait. A started disruption is
@@ -9,6 +9,7 @@
 mod cordon;
 mod eviction;
 mod held;
+pub(super) mod outdated;
 mod reclaimed;
 mod spot_return;
 mod unhealthy;
@@ -62,6 +63,7 @@ pub(super) fn ending(changes: &Changes<'_>, record: &Record) -> Option<Ending> {
         DrainReason::Reclaimed { .. } => Ending::Reclaimed,
         DrainReason::Unhealthy { .. } => Ending::Unhealthy,
         DrainReason::Held { .. } => Ending::Held,
+        DrainReason::Outdated { .. } => Ending::Outdated,
     })
 }
 
@@ -202,7 +204,7 @@ fn ending_capacity(pass: &Pass<'_>, changes: &Changes<'_>) -> BTreeMap<RecordId,
 /// not be evicted for too long.
 fn take_back<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, ending: &BTreeMap<RecordId, DrainReason>) {
     let mut back: Vec<(RecordId, Option<Timestamp>, &'static str)> = Vec::new();
-    let mut to_spot: Vec<RecordId> = Vec::new();
+    let mut moving: Vec<RecordId> = Vec::new();
     for (id, disruption) in changes.memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()) {
         let give_up = after(disruption.since, GIVE_UP_AFTER);
         match &disruption.why {
@@ -211,7 +213,7 @@ fn take_back<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, ending: &BTreeMap<R
             }
             DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => {}
             _ if pass.now >= give_up => back.push((*id, Some(after(pass.now, STAYS_FOR)), "its pods could not be evicted")),
-            DrainReason::BackToSpot { .. } => to_spot.push(*id),
+            DrainReason::BackToSpot { .. } | DrainReason::Outdated { .. } => moving.push(*id),
             DrainReason::Held { .. } if !disruption.may_have_evicted() && !held::is_on(pass, changes, *id) => {
                 back.push((*id, None, "the off-hours are over"));
             }
@@ -223,7 +225,7 @@ fn take_back<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, ending: &BTreeMap<R
     }
     back.extend(reclaimed::withdrawn(pass, changes).into_iter().map(|id| (id, None, "the cloud withdrew its notice")));
     unhealthy::take_back(pass, changes);
-    for id in to_spot {
+    for id in moving {
         let (Some(record), Some(disruption)) = (changes.memory.records.get(&id), changes.memory.disruptions.get(&id)) else {
             continue;
         };
@@ -231,9 +233,12 @@ fn take_back<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, ending: &BTreeMap<R
         let came =
             changes.entry(record).and_then(|entry| entry.node()).is_some_and(|node| eviction::has_come(node, disruption));
         let stays_until = came.then(|| after(pass.now, PAUSE));
-        match spot_return::stands(pass, changes, record, disruption) {
-            Ok(()) => {}
-            Err(why) => back.push((id, stays_until, why)),
+        let stands = match disruption.why {
+            DrainReason::Outdated { .. } => outdated::stands(pass, changes, record, disruption),
+            _ => spot_return::stands(pass, changes, record, disruption),
+        };
+        if let Err(why) = stands {
+            back.push((id, stays_until, why));
         }
     }
     for (id, stays_until, why) in back {

@@ -20,6 +20,7 @@ mod minimums;
 mod node_status;
 mod notices;
 pub mod orders;
+mod outdated;
 mod pass;
 mod reclaims;
 #[cfg(test)]
@@ -58,6 +59,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, catalogue: &Catalogue, now: 
     notices::hear(pass, changes);
     reclaims::keep(pass, changes);
     verdicts::judge(pass, changes);
+    outdated::remember(pass, changes);
     images::remember(pass, changes);
     foreign::remember(pass, changes);
     floors::learn(pass, changes);
@@ -70,6 +72,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, catalogue: &Catalogue, now: 
     // From here on nothing that a limit counts changes.
     let usage = changes.take_usage(pass);
     let kept = windows::kept(pass, changes, &usage);
+    disrupt::outdated::begin_next(pass, changes, &usage, &kept);
     let held = cleanup::holds(pass, changes, &kept);
     cleanup::gone_nodes(pass, changes);
     cleanup::unused_groups(pass, changes);

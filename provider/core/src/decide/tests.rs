@@ -18,6 +18,7 @@ mod listings;
 mod oracle;
 mod orders;
 mod outage;
+mod outdated;
 mod quotas;
 mod reclaimed;
 mod scopes;

@@ -4,6 +4,7 @@ pub mod activity;
 pub mod foreign;
 pub mod images;
 pub mod node_status;
+pub mod outdated;
 pub mod reading;
 pub mod snapshot;
 pub mod supply;

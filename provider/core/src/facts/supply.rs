@@ -16,6 +16,7 @@ use crate::base::ids::{
     Cloud, ClusterName, IdError, Incarnation, LaunchKey, NodeClassName, NodeGroupId, NodeName, ProviderId, RecordId, Region,
     SupplierName, ZoneId, ZoneName,
 };
+use crate::facts::outdated::Outdated;
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::market::price::Quote;
 use crate::policy::QuotaKey;
@@ -332,6 +333,9 @@ pub struct Observation {
     /// Why machines ended that ended lately, where the supplier knows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ended: BTreeMap<ProviderId, EndedWhy>,
+    /// Machines that would be made differently today, where the supplier knows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outdated: BTreeMap<ProviderId, Outdated>,
     /// Every instance that carries this cluster's name. An instance that ended is not listed.
     pub instances: BTreeMap<ProviderId, Arc<Instance>>,
 }
@@ -365,7 +369,7 @@ impl EndedWhy {
 impl Observation {
     /// A listing of everything, all of it true then.
     pub const fn complete(as_of: Timestamp, instances: BTreeMap<ProviderId, Arc<Instance>>) -> Self {
-        Self { as_of, complete: true, older: BTreeMap::new(), ended: BTreeMap::new(), instances }
+        Self { as_of, complete: true, older: BTreeMap::new(), ended: BTreeMap::new(), outdated: BTreeMap::new(), instances }
     }
 
     /// When the listing of that place's region was true.

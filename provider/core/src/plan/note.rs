@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, NodeName, OrderId, PoolName, ProviderId};
+use crate::facts::outdated::Outdated;
 use crate::facts::supply::{EndedWhy, RefusalKind};
 use crate::limits::budget::Budget;
 use crate::market::offer::Market;
@@ -134,6 +135,15 @@ pub enum Note {
         node: NodeName,
         /// Why.
         why: String,
+    },
+    /// Nodes of a pool have become outdated.
+    Outdated {
+        /// The pool.
+        pool: PoolName,
+        /// So many, in this pass.
+        nodes: u32,
+        /// How; of several ways, that of the first node.
+        why: Outdated,
     },
     /// A node that a pod holds and does nothing with will be emptied.
     WillBeEmptied {
@@ -299,6 +309,7 @@ impl Note {
             Self::ProbesLapsed { pool, .. }
             | Self::ProbesBack { pool, .. }
             | Self::ReclaimsUnconfirmed { pool, .. }
+            | Self::Outdated { pool, .. }
             | Self::ReplacementsStopped { pool, .. } => About::Pool(pool),
             Self::Budget { budget, .. } => About::Budget(&budget.of),
             Self::NoEffect { .. }
@@ -326,6 +337,7 @@ impl Note {
             Self::NodeCordoned { .. } => "NodeClosed",
             Self::TakesPods { .. } => "NodeOpened",
             Self::WillBeEmptied { .. } => "NodeWillBeEmptied",
+            Self::Outdated { .. } => "NodesOutdated",
             Self::ReplacementsStopped { .. } => "ReplacementsStopped",
             Self::ReclaimsUnconfirmed { .. } => "ReclaimsUnconfirmed",
             Self::ProbesLapsed { .. } => "ProbesLapsed",
@@ -361,6 +373,7 @@ impl Note {
             | Self::ProbesLapsed { .. } => true,
             Self::NodeCordoned { why, .. } => matches!(why, CordonReason::Unhealthy | CordonReason::ReclaimUnconfirmed),
             Self::TakesPods { .. }
+            | Self::Outdated { .. }
             | Self::WillBeEmptied { .. }
             | Self::OrderShort { .. }
             | Self::Lost { .. }
@@ -414,6 +427,10 @@ impl std::fmt::Display for Note {
             Self::WillBeEmptied { group, node, at } => {
                 let at = at.strftime("%H:%MZ");
                 write!(f, "{group}: {node} will be drained at {at}: a pod occupies it in off-hours and does nothing")
+            }
+            Self::Outdated { pool, nodes, why } => {
+                let are = if *nodes == 1 { "node is" } else { "nodes are" };
+                write!(f, "pool {pool}: {nodes} {are} outdated from now on: {why}")
             }
             Self::ReplacementsStopped { pool, unhealthy, nodes, replaced, .. } => {
                 write!(

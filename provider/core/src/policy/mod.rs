@@ -35,6 +35,7 @@ use crate::policy::rules::commitment::Commitment;
 use crate::policy::rules::demand::DemandSignal;
 use crate::policy::rules::health::HealthRules;
 use crate::policy::rules::karpenter::BesideKarpenter;
+use crate::policy::rules::outdated::OutdatedRules;
 use crate::policy::rules::spot::SpotRules;
 use crate::policy::rules::stabilization::Stabilization;
 use crate::policy::rules::supplier::SupplierRule;
@@ -176,6 +177,9 @@ pub struct Pool {
     /// What becomes of its unhealthy nodes.
     #[serde(default)]
     pub unhealthy: HealthRules,
+    /// How its outdated nodes are replaced.
+    #[serde(default)]
+    pub outdated: OutdatedRules,
 }
 
 /// Price-class isolation of a pool.

@@ -6,6 +6,7 @@ mod capacity;
 mod commitment;
 mod health;
 mod karpenter;
+mod outdated;
 mod sharing;
 mod signals;
 mod warm;
@@ -20,6 +21,7 @@ pub use capacity::{RawCapacity, RawPrice, RawQuota, RawSpot};
 pub use commitment::{RawCommitment, RawDiscount};
 pub use health::RawUnhealthy;
 pub use karpenter::RawKarpenter;
+pub use outdated::RawOutdated;
 pub use sharing::{RawIsolation, RawMig, RawSharing};
 pub use signals::{RawPrometheus, RawSignal};
 pub use warm::{HeldThen, RawFloorSlot, RawOffHours, RawQuantile, RawSlot, RawWarmFloor};
@@ -268,6 +270,10 @@ pub struct RawPool {
     /// once empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy: Option<RawUnhealthy>,
+    /// How nodes are replaced whose image, node class, labels or taints have changed since. By
+    /// default free ones are, one at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outdated: Option<RawOutdated>,
     /// Keeps pods that fit a cheap instance type off expensive ones: each instance type gets a
     /// taint, and pods in namespaces that opt in get tolerations for those in their price class.
     /// Off by default.

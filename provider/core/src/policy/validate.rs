@@ -11,6 +11,7 @@ mod grammar;
 mod health;
 mod held;
 mod karpenter;
+mod outdated;
 mod prices;
 mod quotas;
 mod sharing;
@@ -263,6 +264,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     );
     let held_after = held::after(faults, path, raw);
     let unhealthy = health::rules(faults, path, raw);
+    let outdated = outdated::rules(faults, path, raw, &common.zone);
     let stabilization = windows::stabilization(faults, path, raw);
     Some(Pool {
         name: name?,
@@ -298,6 +300,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         off_hours: off_hours?,
         held_after: held_after?,
         unhealthy: unhealthy?,
+        outdated: outdated?,
     })
 }
 

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::UsdMicros;
+use crate::facts::outdated::Outdated;
 use crate::market::interruption::{NoticeSource, gone_by};
 use crate::market::offer::Market;
 use crate::state::node_verdict::Reason;
@@ -86,6 +87,11 @@ pub enum DrainReason {
         /// From when on its pods are told to go.
         at: Timestamp,
     },
+    /// It would be made differently today.
+    Outdated {
+        /// How.
+        why: Outdated,
+    },
 }
 
 impl fmt::Display for DrainReason {
@@ -105,6 +111,7 @@ impl fmt::Display for DrainReason {
             Self::Held { announced, at: _ } => {
                 write!(f, "a pod occupies it in off-hours and does nothing, as announced at {}", announced.strftime("%H:%MZ"))
             }
+            Self::Outdated { why } => write!(f, "it is outdated: {why}"),
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::policy::rules::warm_floor::FloorMemory;
 use crate::state::budget::{BudgetOf, Stage};
 use crate::state::cordon::{Announced, Cordoned, Replacements};
 use crate::state::disruption::{self, Disruption, Moves};
+use crate::state::outdated::OutdatedNode;
 use crate::state::paused::{Concern, Pause, StandingFault};
 use crate::state::probe_history::ProbeHistory;
 use crate::state::probe_reclaims::ProbeReclaims;
@@ -63,6 +64,9 @@ pub struct Memory {
     pub announced: BTreeMap<RecordId, Arc<Announced>>,
     /// Unhealthy nodes that were replaced lately.
     pub replaced: BTreeMap<PoolName, Arc<Replacements>>,
+    /// Nodes that would be made differently today.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outdated: BTreeMap<RecordId, Arc<OutdatedNode>>,
     /// Reclaims that only probes announced lately.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probe_reclaims: BTreeMap<PoolName, Arc<ProbeReclaims>>,

@@ -6,6 +6,7 @@ pub mod disruption;
 pub mod memory;
 pub mod node_status;
 pub mod node_verdict;
+pub mod outdated;
 pub mod paused;
 pub mod probe_history;
 pub mod probe_reclaims;

@@ -192,6 +192,7 @@ fn blank(name: String) -> RawPool {
         off_hours: None,
         held_after: None,
         unhealthy: None,
+        outdated: None,
         isolation: None,
         waiting_usd_per_gpu_hour: None,
         sharing: None,

@@ -16,12 +16,13 @@ use stoker_core::policy::rules::commitment::{
 use stoker_core::policy::rules::demand::{Amount, DemandSignal};
 use stoker_core::policy::rules::health::{HealthRules, UnhealthyAction};
 use stoker_core::policy::rules::karpenter::BesideKarpenter;
+use stoker_core::policy::rules::outdated::OutdatedRules;
 use stoker_core::policy::rules::spot::{Saving, SpotRules};
 use stoker_core::policy::rules::stabilization::Stabilization;
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, RawAdvise, RawCapacity, RawCommitment,
-    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawKarpenter, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
+    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawKarpenter, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawOutdated, RawPool,
     RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawSupplier, RawSupplierKind,
     RawTaint, RawTemplate, RawUnhealthy, RawWhere, Throughput, TypePattern,
 };
@@ -155,6 +156,7 @@ fn pool(pool: &Pool) -> RawPool {
         off_hours: pool.off_hours.as_ref().map(warm::off_hours),
         held_after: (pool.evidence == Evidence::Probe).then(|| length(pool.held_after)),
         unhealthy: (pool.evidence == Evidence::Probe).then(|| unhealthy(pool.unhealthy)),
+        outdated: Some(outdated(&pool.outdated)),
         isolation: pool.isolation.map(|isolation| RawIsolation { max_cost_ratio: factor(isolation.max_cost_ratio) }),
         waiting_usd_per_gpu_hour: Some(dollars(pool.waiting)),
         sharing: pool.sharing.as_ref().map(sharing),
@@ -169,6 +171,15 @@ fn unhealthy(rules: HealthRules) -> RawUnhealthy {
         action: Some(action),
         after: replaces.then(|| length(after)),
         max_replacements: replaces.then_some(max_replacements),
+    }
+}
+
+fn outdated(rules: &OutdatedRules) -> RawOutdated {
+    let OutdatedRules { maintenance, deadline, paused } = rules;
+    RawOutdated {
+        maintenance: maintenance.iter().map(warm::slot).collect(),
+        deadline: deadline.map(length),
+        paused: Some(*paused),
     }
 }
 

@@ -38,8 +38,10 @@ pub(super) fn whom(
             // What works again is not what was announced to go, and of what nobody can tell it may be so.
             if due && held::is_proven(entry) { Evict::Movable } else { Evict::Nobody }
         }
-        DrainReason::BackToSpot { work: true, .. } if !disruption.pods.is_empty() => Evict::Movable,
-        DrainReason::BackToSpot { .. } => Evict::WithoutGpu,
+        DrainReason::BackToSpot { work: true, .. } | DrainReason::Outdated { .. } if !disruption.pods.is_empty() => {
+            Evict::Movable
+        }
+        DrainReason::BackToSpot { .. } | DrainReason::Outdated { .. } => Evict::WithoutGpu,
         DrainReason::Unhealthy { .. } => unhealthy::evict(pass, changes, record),
     }
 }

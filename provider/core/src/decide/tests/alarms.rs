@@ -280,6 +280,37 @@ fn must_not_move() -> Vec<Violation> {
     rung
 }
 
+/// A node with pods is replaced past its deadline, and another one like it stays.
+fn replacing() -> Forged {
+    let mut world = super::outdated::in_use(2);
+    world.policy(|policy| policy.pools[0].outdated.deadline = Some(minutes(60)));
+    let image = crate::facts::outdated::Outdated::Image { runs: "ami-1".into(), now: "ami-2".into() };
+    world.outdated = world.machines.keys().map(|machine| (machine.clone(), image.clone())).collect();
+    world.live(minutes(59));
+    world.advance(minutes(1));
+    world.observe();
+    Forged::of(world)
+}
+
+fn not_outdated() -> Vec<Violation> {
+    let mut rung = replacing().rings(|forged| {
+        forged.snapshot.suppliers.values_mut().for_each(|known| Arc::make_mut(known.as_mut().unwrap()).outdated.clear());
+    });
+    rung.extend(replacing().rings(|forged| forged.world.numbers(|policy| policy.pools[0].outdated.paused = true)));
+    rung.extend(replacing().rings(|forged| forged.world.numbers(|policy| policy.pools[0].outdated.deadline = None)));
+    assert_eq!(rung.len(), 3, "{rung:?}");
+    rung
+}
+
+fn replaces_together() -> Vec<Violation> {
+    replacing().rings(|forged| {
+        let memory = &mut forged.decision.memory;
+        let (first, disruption) = memory.disruptions.first_key_value().map(|(id, known)| (*id, Arc::clone(known))).unwrap();
+        let other = memory.records.keys().copied().find(|id| *id != first).unwrap();
+        memory.disruptions.insert(other, disruption);
+    })
+}
+
 fn moves_together() -> Vec<Violation> {
     moving().rings(|forged| {
         let Decision { plan, memory, .. } = &mut forged.decision;
@@ -429,6 +460,8 @@ forgeries! {
     NoReclaim => no_reclaim,
     UnconfirmedReclaim => unconfirmed_reclaim,
     ReplacesTooMany => replaces_too_many,
+    NotOutdated => not_outdated,
+    ReplacesTogether => replaces_together,
     EndsFull => ends_full,
     BadLimits => bad_limits,
     WrongTarget => wrong_target,

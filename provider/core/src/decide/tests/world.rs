@@ -21,6 +21,7 @@ use crate::conclusions;
 use crate::decide::orders::{self, DeleteRefused, NodeRef, OrderRefused};
 use crate::decide::{decide, is_fresh};
 use crate::facts::foreign::Foreign;
+use crate::facts::outdated::Outdated;
 use crate::facts::reading::seen::Seen;
 use crate::facts::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Snapshot, Stuck};
 use crate::facts::supply::{
@@ -58,6 +59,8 @@ pub(super) struct World {
     book: PriceBook,
     pub(super) machines: BTreeMap<ProviderId, Arc<Instance>>,
     pub(super) inventory: Observation,
+    /// Machines that their supplier calls outdated.
+    pub(super) outdated: BTreeMap<ProviderId, Outdated>,
     cluster: ClusterFacts,
     pub(super) outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
     launching: BTreeSet<LaunchKey>,
@@ -175,6 +178,7 @@ impl World {
             book,
             machines: BTreeMap::new(),
             inventory,
+            outdated: BTreeMap::new(),
             cluster: ClusterFacts::default(),
             outcomes: BTreeMap::new(),
             launching: BTreeSet::new(),
@@ -416,6 +420,7 @@ impl World {
 
     pub(super) fn observe(&mut self) {
         self.inventory = Observation::complete(self.now, self.machines.clone()).happened_by(self.now);
+        self.inventory.outdated.clone_from(&self.outdated);
     }
 
     pub(super) fn observe_partly(&mut self) {

@@ -50,6 +50,11 @@ impl<'a> Reader<'a> {
         Self { zone, window: scale_down, read: 0, seen: BTreeMap::new() }
     }
 
+    /// For slots in which nodes with pods go, which no window keeps.
+    pub(super) const fn of_maintenance(zone: &'a Zone) -> Self {
+        Self { zone, window: (SignedDuration::ZERO, ""), read: 0, seen: BTreeMap::new() }
+    }
+
     /// For slots that buy nodes: what is bought when one begins stays for as long as the longest of all windows.
     pub(super) fn of_floor(pool: &RawPool, zone: &'a Zone) -> Self {
         let [first, rest @ ..] = windows(pool);

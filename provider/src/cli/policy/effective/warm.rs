@@ -28,7 +28,7 @@ fn floor_slot(times: &Slot, nodes: u32) -> RawFloorSlot {
     RawFloorSlot { cron, time_zone, length, nodes }
 }
 
-fn slot(Slot { cron, time_zone, length: lasts }: &Slot) -> RawSlot {
+pub(super) fn slot(Slot { cron, time_zone, length: lasts }: &Slot) -> RawSlot {
     RawSlot { cron: cron.to_string(), time_zone: Some(time_zone.as_str().to_owned()), length: length(*lasts) }
 }
 

@@ -1,0 +1,57 @@
+//! Which nodes are outdated: what their supplier says of their machines, and what the policy has
+//! changed since they were launched.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::index::GroupEntry;
+use super::pass::{Changes, Pass};
+use crate::base::ids::PoolName;
+use crate::base::index::InOrder;
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
+use crate::facts::outdated::Outdated;
+use crate::market::offer::Market;
+use crate::plan::Note;
+use crate::state::outdated::OutdatedNode;
+use crate::state::record::State;
+
+/// The group that stands for a remembered one now: its pool makes such nodes in another way.
+///
+/// What makes a group's nodes is part of its id, so a change makes another group.
+pub(super) fn successor<'a>(group: &Group, catalogue: &'a Catalogue) -> Option<&'a Arc<Group>> {
+    // Where a pool splits its groups by capacity type, the group of another type is no successor.
+    let sells = |market: &Market| group.offers.iter().any(|offer| offer.market == *market);
+    let mut here = catalogue.pool_groups(&group.pool).filter(|other| other.place == group.place && other.id != group.id);
+    here.find(|other| other.offers.iter().any(|offer| sells(&offer.market)))
+}
+
+/// Takes in which nodes are outdated now, and tells of those that have become so.
+pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let mut outdated = BTreeMap::new();
+    let mut fresh: BTreeMap<&PoolName, (u32, Outdated)> = BTreeMap::new();
+    let mut known = InOrder::of(&changes.memory.outdated);
+    for (record, entry) in changes.indexed() {
+        let (State::Registered { instance, .. }, Some(GroupEntry { group, at, .. })) = (&record.state, entry.owner) else {
+            continue;
+        };
+        let known = known.next(&record.id);
+        let listed = pass.snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref);
+        let told = match listed.filter(|_| entry.is_listed_by(&group.supplier)) {
+            Some(listed) => listed.outdated.get(instance).cloned(),
+            // Nobody can tell at the moment.
+            None => known.map(|known| known.why.clone()).filter(|why| *why != Outdated::Template),
+        };
+        let changed = || (at.is_none() && successor(group, pass.catalogue).is_some()).then_some(Outdated::Template);
+        let Some(why) = told.or_else(changed) else { continue };
+        if known.is_none() {
+            fresh.entry(&group.pool).or_insert_with(|| (0, why.clone())).0 += 1;
+        }
+        let since = known.map_or(pass.now, |known| known.since);
+        let same = known.filter(|known| known.why == why).cloned();
+        outdated.insert(record.id, same.unwrap_or_else(|| Arc::new(OutdatedNode { since, why })));
+    }
+    let notes = fresh.into_iter().map(|(pool, (nodes, why))| Note::Outdated { pool: pool.clone(), nodes, why });
+    changes.notes.extend(notes);
+    changes.memory.outdated = outdated;
+}

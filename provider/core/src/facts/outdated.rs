@@ -1,0 +1,48 @@
+//! Outdated nodes: those that would be made differently today.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::ids::NodeClassName;
+
+/// How a node differs from one that would be made today.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "is")]
+pub enum Outdated {
+    /// It boots another image: a new release of it, or one for the cluster's new Kubernetes version.
+    Image {
+        /// The image that it runs.
+        runs: String,
+        /// The image that its node class names now.
+        now: String,
+    },
+    /// Its node class was changed: user data, disks, network or the like.
+    NodeClass {
+        /// The node class.
+        name: NodeClassName,
+    },
+    /// Its pool's labels, taints or node class were changed.
+    Template,
+}
+
+impl Outdated {
+    /// The kind, as a label of metrics.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Image { .. } => "image",
+            Self::NodeClass { .. } => "node-class",
+            Self::Template => "template",
+        }
+    }
+}
+
+impl fmt::Display for Outdated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image { runs, now } => write!(f, "it runs image {runs}, and new nodes run {now}"),
+            Self::NodeClass { name } => write!(f, "node class {name} was changed after it was launched"),
+            Self::Template => f.write_str("its pool's labels, taints or node class were changed after it was launched"),
+        }
+    }
+}
