@@ -60,6 +60,8 @@ pub(crate) struct Machine {
     #[serde(deserialize_with = "filled")]
     pub(crate) private_dns_name: Option<String>,
     pub(crate) instance_type: String,
+    pub(crate) image_id: String,
+    pub(crate) architecture: String,
     #[serde(deserialize_with = "filled")]
     pub(crate) launch_time: Option<String>,
     pub(crate) placement: Placement,

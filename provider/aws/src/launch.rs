@@ -2,19 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use stoker_core::base::ids::{ClusterName, LaunchKey};
+use stoker_core::base::ids::{ClusterName, LaunchKey, NodeClassName};
 use stoker_core::base::sabotage;
 use stoker_core::catalogue::template::{CLUSTER_LABEL, GROUP_LABEL, POOL_LABEL};
 use stoker_core::market::offer::{CapacityType, Network};
 use stoker_service::suppliers::Launch;
 
 use crate::config::{Efa, Family, NodeClass};
+use crate::outdated;
 use crate::wire::Form;
 
 /// The tag with the launch key.
 pub(crate) const KEY_TAG: &str = "stoker.dev/launch-key";
 /// The tag with how it was bought.
 pub(crate) const CAPACITY_TYPE_TAG: &str = "stoker.dev/capacity-type";
+/// The tag with what it was made with.
+pub(crate) const NODE_CLASS_TAG: &str = "stoker.dev/node-class";
 /// The tag with the reservation that it was bought from.
 const COMMITMENT_TAG: &str = "stoker.dev/commitment";
 
@@ -29,6 +32,7 @@ const TOKEN_DIGITS: usize = 56;
 #[derive(Debug)]
 pub(crate) struct Ordered<'a> {
     pub(crate) launch: &'a Launch,
+    pub(crate) class_name: &'a NodeClassName,
     pub(crate) class: &'a NodeClass,
     pub(crate) cluster: &'a ClusterName,
     /// The cluster's name in EKS.
@@ -157,7 +161,7 @@ impl Ordered<'_> {
     }
 
     fn tags(&self, form: &mut Form) -> Result<(), String> {
-        let Self { launch, class, cluster, eks, .. } = self;
+        let Self { launch, class_name, class, cluster, eks, .. } = self;
         let request = &launch.request;
         let mut tags: BTreeMap<&str, String> = class.tags.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
         tags.insert(CLUSTER_LABEL, cluster.to_string());
@@ -167,6 +171,7 @@ impl Ordered<'_> {
             let mut tags = tags.clone();
             if ["instance", "volume"].contains(kind) {
                 tags.insert(GROUP_LABEL, request.group.to_string());
+                tags.insert(NODE_CLASS_TAG, outdated::tag(class_name, class));
                 tags.insert(CAPACITY_TYPE_TAG, request.market.capacity_type.to_string());
                 let pool = launch.labels.get(POOL_LABEL).map(|pool| (POOL_LABEL, pool.clone()));
                 tags.extend(pool.into_iter().chain(request.reservation.clone().map(|name| (COMMITMENT_TAG, name))));

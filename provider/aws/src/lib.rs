@@ -7,6 +7,7 @@ pub mod check;
 pub mod config;
 mod launch;
 mod machine;
+mod outdated;
 mod refusal;
 mod region;
 pub mod rights;

@@ -278,15 +278,16 @@ impl Supplier for Aws {
     fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
         async move {
             let cloud = Cloud::new("aws").map_err(|error| self.error(error.to_string()))?;
-            let regions = self.now().regions;
+            let State { config, regions, .. } = self.now();
             let lists = regions.iter().map(async |(name, region)| {
                 let late = |_| Err(format!("no listing within {} s", LISTED_WITHIN.as_secs()));
-                let answer = timeout(LISTED_WITHIN, region.list(now)).await.unwrap_or_else(late);
-                (name, region, answer)
+                let list = timeout(LISTED_WITHIN, region.list(now));
+                let (answer, look) = futures::join!(list, region.last_look(&config));
+                (name, region, answer.unwrap_or_else(late), look)
             });
             let mut all = Observation::complete(now, BTreeMap::new());
             let (mut newest, mut first_error) = (None, None);
-            for (name, region, answer) in join_all(lists).await {
+            for (name, region, answer, look) in join_all(lists).await {
                 let listing = match answer {
                     Ok(listing) => Some(listing),
                     Err(why) => {
@@ -299,6 +300,9 @@ impl Supplier for Aws {
                 newest = newest.max(listing.as_ref().map(|listing| listing.as_of));
                 all.older.insert((cloud.clone(), name.clone()), as_of);
                 if let Some(listing) = listing {
+                    if let Some(looked) = look {
+                        all.outdated.extend(listing.outdated(&looked));
+                    }
                     all.instances.extend(listing.instances);
                     all.ended.extend(listing.ended);
                 }

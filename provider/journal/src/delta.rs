@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::ZoneName;
+use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::snapshot::Drained;
 use stoker_core::facts::supply::{EndedWhy, LaunchOutcome, QuotaFact, ReservationFact};
 use stoker_core::market::price::Quote;
@@ -162,7 +163,7 @@ macro_rules! whole {
 }
 
 // Small values that change whole.
-whole!(Drained, EndedWhy, LaunchOutcome, Quote, QuotaFact, ReservationFact, Stage, Timestamp, ZoneName);
+whole!(Drained, EndedWhy, LaunchOutcome, Outdated, Quote, QuotaFact, ReservationFact, Stage, Timestamp, ZoneName);
 
 #[cfg(test)]
 mod tests {

@@ -140,6 +140,7 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::OrderShort { .. }
             | Note::Suspended { .. }
             | Note::ReplacementsStopped { .. }
+            | Note::Outdated { .. }
             | Note::ReclaimsUnconfirmed { .. }
             | Note::Resumed { .. }
             | Note::ProbesLapsed { .. }

@@ -14,6 +14,7 @@ use stoker_core::base::ids::{
 };
 use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::images::{NodeImages, PoolImages};
+use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
@@ -29,6 +30,7 @@ use stoker_core::state::budget::{BudgetOf, Stage};
 use stoker_core::state::cordon::{Announced, Cordoned, Replacements};
 use stoker_core::state::disruption::{Disruption, Moves};
 use stoker_core::state::memory::{Backoff, GroupMemory, Memory};
+use stoker_core::state::outdated::OutdatedNode;
 use stoker_core::state::paused::StandingFault;
 use stoker_core::state::probe_history::ProbeHistory;
 use stoker_core::state::probe_reclaims::ProbeReclaims;
@@ -114,6 +116,7 @@ delta! {
         cordons: MapDelta<RecordId, Arc<Cordoned>>,
         announced: MapDelta<RecordId, Arc<Announced>>,
         replaced: MapDelta<PoolName, Arc<Replacements>>,
+        outdated: MapDelta<RecordId, Arc<OutdatedNode>>,
         probe_reclaims: MapDelta<PoolName, Arc<ProbeReclaims>>,
         free: MapDelta<RecordId, Timestamp>,
         moves: MapDelta<PoolName, Arc<Moves>>,
@@ -177,19 +180,22 @@ pub(super) enum InventoryDelta {
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         ended: MapDelta<ProviderId, EndedWhy>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+        outdated: MapDelta<ProviderId, Outdated>,
+        #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         instances: MapDelta<ProviderId, Arc<Instance>>,
     },
 }
 
 impl InventoryDelta {
-    /// What is listed, with what changed of the machines that ended and of the others.
+    /// What is listed, with what changed of the machines that ended, of those that are outdated and of all that there are.
     fn listed(
         listed: &Observation,
         ended: MapDelta<ProviderId, EndedWhy>,
+        outdated: MapDelta<ProviderId, Outdated>,
         instances: MapDelta<ProviderId, Arc<Instance>>,
     ) -> Self {
         let older = listed.older.iter().map(|(region, at)| (region.clone(), *at)).collect();
-        Self::Listed { as_of: listed.as_of, complete: listed.complete, older, ended, instances }
+        Self::Listed { as_of: listed.as_of, complete: listed.complete, older, ended, outdated, instances }
     }
 }
 
@@ -199,7 +205,9 @@ impl Part for Option<Arc<Observation>> {
     fn whole(&self) -> InventoryDelta {
         match self.as_deref() {
             None => InventoryDelta::Unheard,
-            Some(listed) => InventoryDelta::listed(listed, listed.ended.whole(), listed.instances.whole()),
+            Some(listed) => {
+                InventoryDelta::listed(listed, listed.ended.whole(), listed.outdated.whole(), listed.instances.whole())
+            }
         }
     }
 
@@ -209,9 +217,17 @@ impl Part for Option<Arc<Observation>> {
             (Some(before), Some(after)) if Arc::ptr_eq(before, after) => None,
             (Some(before), Some(after)) => {
                 let (ended, instances) = (after.ended.since(&before.ended), after.instances.since(&before.instances));
-                let same = (ended.is_none() && instances.is_none())
+                let outdated = after.outdated.since(&before.outdated);
+                let same = (ended.is_none() && outdated.is_none() && instances.is_none())
                     && (after.as_of, after.complete, &after.older) == (before.as_of, before.complete, &before.older);
-                (!same).then(|| InventoryDelta::listed(after, ended.unwrap_or_default(), instances.unwrap_or_default()))
+                (!same).then(|| {
+                    InventoryDelta::listed(
+                        after,
+                        ended.unwrap_or_default(),
+                        outdated.unwrap_or_default(),
+                        instances.unwrap_or_default(),
+                    )
+                })
             }
             (None, Some(_)) | (Some(_), None) => Some(self.whole()),
         }
@@ -220,12 +236,17 @@ impl Part for Option<Arc<Observation>> {
     fn apply(before: Option<Self>, delta: InventoryDelta) -> Self {
         match delta {
             InventoryDelta::Unheard => None,
-            InventoryDelta::Listed { as_of, complete, older, ended, instances } => {
-                let before = before.flatten().map(Arc::unwrap_or_clone);
-                let (before_ended, before) = before.map(|listed| (listed.ended, listed.instances)).unzip();
-                let (older, ended) = (older.into_iter().collect(), Part::apply(before_ended, ended));
-                let instances = Part::apply(before, instances);
-                Some(Arc::new(Observation { as_of, complete, older, ended, instances }))
+            InventoryDelta::Listed { as_of, complete, older, ended, outdated, instances } => {
+                let none = || Observation::complete(as_of, BTreeMap::new());
+                let before = before.flatten().map_or_else(none, Arc::unwrap_or_clone);
+                Some(Arc::new(Observation {
+                    as_of,
+                    complete,
+                    older: older.into_iter().collect(),
+                    ended: Part::apply(Some(before.ended), ended),
+                    outdated: Part::apply(Some(before.outdated), outdated),
+                    instances: Part::apply(Some(before.instances), instances),
+                }))
             }
         }
     }

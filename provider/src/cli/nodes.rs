@@ -43,11 +43,14 @@ pub(super) struct NodesArgs {
     /// Only those with this verdict: booting, warm, idle, busy, held, unhealthy, draining or unknown
     #[arg(long, value_parser = held::verdict)]
     verdict: Option<Verdict>,
+    /// Only outdated ones, with what differs from a node that would be made today
+    #[arg(long)]
+    outdated: bool,
     /// Sort order
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
     /// Instead of nodes, how long GPUs were allocated and idle: by owner (the workload), namespace or label=NAME (a label of its pods)
-    #[arg(long, value_name = "WHAT", conflicts_with_all = ["sort", "pool", "verdict"])]
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["sort", "pool", "verdict", "outdated"])]
     by: Option<By>,
     /// How many hours --by looks back
     #[arg(long, value_name = "N", default_value_t = 24, requires = "by", value_parser = whole(1..=720_i64), allow_negative_numbers = true)]
@@ -146,9 +149,12 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
     if let Some(verdict) = args.verdict {
         report.nodes.retain(|row| row.verdict.as_ref().is_some_and(|shown| shown.verdict == verdict));
     }
+    if args.outdated {
+        report.nodes.retain(|row| row.outdated.is_some());
+    }
     report.total = totals(&report.nodes);
     report.sort(args.sort);
-    out::print(args.output.format, &report, NodesReport::table)?;
+    out::print(args.output.format, &report, if args.outdated { NodesReport::outdated } else { NodesReport::table })?;
     Ok(Exit::Done)
 }
 
@@ -217,14 +223,48 @@ impl NodesReport {
         shown.filter_map(|row| Some(self.at.duration_since(row.read_at?))).max()
     }
 
+    /// What a table says where it has no row.
+    fn nothing(&self) -> String {
+        match (self.of, &self.unknown_because) {
+            (0, Some(why)) => paragraph("No nodes known:", why),
+            (0, None) => "No nodes\n".to_owned(),
+            (of, _) => format!("None of {} matches\n", count(of, "node")),
+        }
+    }
+
+    /// Outdated nodes, with what differs.
+    fn outdated(&self) -> String {
+        const HEADER: [&str; 6] = ["NODE", "POOL", "TYPE", "SINCE", "VERDICT", "WHY"];
+        let outdated = self.nodes.iter().filter_map(|row| Some((row, row.outdated.as_ref()?)));
+        let rows: Vec<_> = outdated
+            .map(|(row, outdated)| {
+                let stands =
+                    row.verdict.as_ref().map_or_else(|| row.state.as_str().to_owned(), |verdict| verdict.cell(self.at));
+                vec![
+                    row.node.clone(),
+                    row.pool.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+                    row.instance_type.to_string(),
+                    outdated.since.strftime("%Y-%m-%d %H:%MZ").to_string(),
+                    if outdated.replacing { format!("{stands}, being replaced") } else { stands },
+                    outdated.message.clone(),
+                ]
+            })
+            .collect();
+        match (rows.is_empty(), self.of) {
+            (true, 1..) => format!("None of {} is outdated\n", count(self.of, "node")),
+            (true, 0) => self.nothing(),
+            (false, _) => {
+                let note = "free ones are replaced one at a time once their windows are over; nodes with pods by the pool's \
+                            outdated.maintenance and outdated.deadline; outdated.paused stops it";
+                table(&HEADER, &[], rows) + &paragraph("note:", note)
+            }
+        }
+    }
+
     fn table(&self) -> String {
         const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "CAPACITY", "GPU", "MEM", "$/H", "VERDICT", "OWNER"];
         if self.nodes.is_empty() {
-            return match (self.of, &self.unknown_because) {
-                (0, Some(why)) => paragraph("No nodes known:", why),
-                (0, None) => "No nodes\n".to_owned(),
-                (of, _) => format!("None of {} matches\n", count(of, "node")),
-            };
+            return self.nothing();
         }
         let rows = self.nodes.iter().map(|row| {
             let held = match &row.held_by {

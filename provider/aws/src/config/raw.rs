@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::wire::Endpoints;
 
@@ -169,7 +169,7 @@ pub struct RawDisk {
 }
 
 /// What becomes of disks that come with the instance type.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LocalDisks {
     /// One RAID 0 of all of them holds pods and images.
@@ -180,7 +180,7 @@ pub enum LocalDisks {
 }
 
 /// Elastic Fabric Adapter.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Efa {
     /// None.
@@ -191,7 +191,7 @@ pub enum Efa {
 }
 
 /// What Nodes are called.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeNames {
     /// By the machine's private DNS name.
@@ -202,7 +202,7 @@ pub enum NodeNames {
 }
 
 /// The operating system of machines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     /// Amazon Linux 2023 as EKS optimizes it.

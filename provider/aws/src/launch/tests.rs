@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use stoker_core::base::ids::{ClusterName, LaunchKey};
+use stoker_core::base::ids::{ClusterName, LaunchKey, NodeClassName};
 use stoker_core::market::offer::CapacityType;
 use stoker_service::suppliers::Launch;
 
@@ -13,6 +13,7 @@ fn form(launch: &Launch, fields: &str, reservation: Option<(&str, bool)>) -> Res
     let token = token("111111111111", "us-east-1", &launch.request.key);
     let ordered = Ordered {
         launch,
+        class_name: &NodeClassName::new("gpu").unwrap(),
         class: &class,
         cluster: &cluster,
         eks: "prod-eks",

@@ -122,6 +122,7 @@ impl RegionSupplier {
                     let token = token(&looked.account, self.api.region(), &launch.request.key);
                     let ordered = Ordered {
                         launch: &launch,
+                        class_name: name,
                         class,
                         cluster: &self.cluster,
                         eks: &looked.eks,

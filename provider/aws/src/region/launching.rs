@@ -45,6 +45,7 @@ const NOT_REACHED: SignedDuration = SignedDuration::from_secs(5);
 
 /// What a call needs beside the launch.
 struct Prepared<'a> {
+    class_name: &'a NodeClassName,
     class: &'a NodeClass,
     image: &'a str,
     /// Base64.
@@ -133,7 +134,7 @@ impl RegionSupplier {
             CapacityType::Reserved => Some(self.reservation(launch).map_err(Meaning::No)?),
             CapacityType::Spot | CapacityType::OnDemand => None,
         };
-        Ok(Prepared { class, image, user_data: BASE64_STANDARD.encode(user_data), reservation })
+        Ok(Prepared { class_name: name, class, image, user_data: BASE64_STANDARD.encode(user_data), reservation })
     }
 
     /// Asks for the machine in one subnet of its zone after the other.
@@ -154,6 +155,7 @@ impl RegionSupplier {
         for subnet in looked.subnets.get(zone).into_iter().flatten() {
             let ordered = Ordered {
                 launch,
+                class_name: prepared.class_name,
                 class: prepared.class,
                 cluster: &self.cluster,
                 eks: &looked.eks,

@@ -7,12 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use stoker_core::base::ids::{ProviderId, ZoneId};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
+use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::supply::{EndedWhy, Instance, InstanceState};
 use tokio::time::Instant;
 
-use super::{RegionSupplier, SHOWN_WITHIN};
+use super::{LookedUp, RegionSupplier, SHOWN_WITHIN};
 use crate::answers::{Done, Machine, Machines};
 use crate::machine;
+use crate::outdated::MadeWith;
 use crate::wire::{Class, Failure, Form, Service};
 
 /// Machines of a page: the most that EC2 gives.
@@ -35,6 +37,8 @@ pub(crate) struct Listing {
     asked_at: Instant,
     pub(crate) instances: BTreeMap<ProviderId, Arc<Instance>>,
     pub(crate) ended: BTreeMap<ProviderId, EndedWhy>,
+    /// What machines were made with, where they say.
+    made_with: BTreeMap<ProviderId, MadeWith>,
     /// Machines that bear the cluster's tag and cannot be read.
     pub(crate) unreadable: Vec<String>,
     /// Machines that are stopped, which ours never are on purpose.
@@ -42,6 +46,11 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
+    /// Machines that would be made differently by what was looked up last.
+    pub(crate) fn outdated<'a>(&'a self, looked: &'a LookedUp) -> impl Iterator<Item = (ProviderId, Outdated)> + 'a {
+        self.made_with.iter().filter_map(|(id, made_with)| Some((id.clone(), made_with.outdated(looked)?)))
+    }
+
     fn is_busy(&self) -> bool {
         let moves = |made: &Arc<Instance>| matches!(made.state, InstanceState::Pending | InstanceState::Stopping);
         self.instances.values().any(moves)
@@ -118,6 +127,7 @@ impl RegionSupplier {
             asked_at,
             instances: BTreeMap::new(),
             ended: BTreeMap::new(),
+            made_with: BTreeMap::new(),
             unreadable: Vec::new(),
             stopped: Vec::new(),
         };
@@ -162,6 +172,9 @@ impl RegionSupplier {
             Ok(instance) => {
                 if machine.instance_state.name == "stopped" {
                     listing.stopped.push(id.clone());
+                }
+                if let Some(made_with) = MadeWith::of(machine) {
+                    listing.made_with.insert(instance.provider_id.clone(), made_with);
                 }
                 listing.instances.insert(instance.provider_id.clone(), Arc::new(instance));
             }

@@ -20,6 +20,9 @@ const COUNTS_FOR: Duration = Duration::from_mins(1);
 /// How long looking up may take. Where it takes longer, launches go by what was known.
 const LOOKED_UP_WITHIN: Duration = Duration::from_secs(15);
 
+/// How long a listing waits for the first look.
+const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long what the cluster is counts.
 const CLUSTER_COUNTS_FOR: Duration = Duration::from_mins(5);
 
@@ -74,6 +77,11 @@ impl LookedUp {
         }
     }
 
+    /// The class of that name.
+    pub(crate) fn class(&self, name: &NodeClassName) -> Option<&NodeClass> {
+        self.classes.get(name)
+    }
+
     /// Whether the file still says what it was looked up by.
     fn is_of(&self, config: &Config) -> bool {
         self.classes == config.classes && self.of_cluster == config.cluster
@@ -111,10 +119,21 @@ impl RegionSupplier {
             Ok(looked) => {
                 let looked = Arc::new(looked);
                 known.looked_up = Some(Arc::clone(&looked));
+                known.last_look = Some(Arc::clone(&looked));
                 Ok(looked)
             }
             // Throttled, or a bad minute: launches by what was known are right as long as that is.
             Err(failure) => before.filter(|looked| looked.is_of(config)).ok_or_else(|| failure.to_string()),
+        }
+    }
+
+    /// What was looked up last, however old: by it machines are outdated or not. It is looked up where nothing was yet, as a machine of
+    /// which nobody says that it is outdated seems to be none any more. `None` where that cannot be had.
+    pub(crate) async fn last_look(&self, config: &Config) -> Option<Arc<LookedUp>> {
+        let last = self.known().last_look.clone();
+        match last {
+            Some(last) => Some(last),
+            None => timeout(FIRST_LOOK_WITHIN, self.looked_up(config)).await.ok()?.ok(),
         }
     }
 
@@ -178,6 +197,9 @@ impl RegionSupplier {
             subnets.sort_by_key(|subnet| std::cmp::Reverse(subnet.available_ip_address_count));
         }
         let images = self.images(config, &cluster, before).await;
+        if kept.is_none() {
+            self.tell_of_newer(config, &cluster, &images).await;
+        }
         for ((class, arch), why) in images.iter().filter_map(|(of, image)| Some((of, image.as_ref().err()?))) {
             // A region may have no machines of an architecture, and then no image either.
             let has_none = images.get(&(class.clone(), Arch::Arm64)).is_some_and(Result::is_err);
@@ -244,11 +266,33 @@ impl RegionSupplier {
         images
     }
 
+    /// Tells once of each image that is newer than the one that nodes of a class boot.
+    async fn tell_of_newer(
+        &self,
+        config: &Config,
+        cluster: &Reached,
+        images: &BTreeMap<(NodeClassName, Arch), Result<String, NoImage>>,
+    ) {
+        for ((name, arch), image) in images {
+            let (Ok(pinned), Some(class)) = (image, config.classes.get(name)) else { continue };
+            let Some(parameter) = newest_parameter(class, *arch, &cluster.version) else { continue };
+            let Ok(newest) = self.parameter(&parameter).await else { continue };
+            let is_news = newest != *pinned && self.known().newer_images.insert(newest.clone());
+            if is_news {
+                tracing::info!(
+                    region = %self.name, node_class = %name, image = newest, nodes_boot = pinned,
+                    "a newer image is there: nodes boot it once the class names its release, or Stoker is restarted; those that run \
+                     the old one are outdated then"
+                );
+            }
+        }
+    }
+
     async fn image(&self, class: &NodeClass, arch: Arch, version: &str) -> Result<String, NoImage> {
-        let id = match &class.image {
-            Image::Id(id) => id.clone(),
-            Image::Parameter(parameter) => self.parameter(parameter).await?,
-            Image::Newest | Image::Release(_) => self.parameter(&image_parameter(class, arch, version)).await?,
+        let id = match (&class.image, newest_parameter(class, arch, version)) {
+            (Image::Id(id), _) => id.clone(),
+            (Image::Release(release), _) => self.parameter(&release_parameter(class.family, arch, version, release)).await?,
+            (Image::Newest | Image::Parameter(_), parameter) => self.parameter(&parameter.unwrap_or_default()).await?,
         };
         let found: Images = self.api.ask(Service::Ec2, &Form::ec2("DescribeImages").with_list("ImageId", [&id])).await?;
         let found = found.images_set.into_iter().find(|image| image.image_id == id);
@@ -278,19 +322,30 @@ const fn aws_arch(arch: Arch) -> &'static str {
     }
 }
 
-/// The parameter of SSM with the image that AWS makes for Kubernetes of that version.
-fn image_parameter(class: &NodeClass, arch: Arch, version: &str) -> String {
+/// The parameter of SSM with that release of the image that AWS makes for Kubernetes of that version.
+fn release_parameter(family: Family, arch: Arch, version: &str, release: &str) -> String {
     let arch = aws_arch(arch);
-    match (class.family, &class.image) {
-        (Family::Bottlerocket, Image::Release(release)) => {
-            format!("/aws/service/bottlerocket/aws-k8s-{version}-nvidia/{arch}/{release}/image_id")
-        }
-        (Family::Bottlerocket, _) => format!("/aws/service/bottlerocket/aws-k8s-{version}-nvidia/{arch}/latest/image_id"),
-        (_, Image::Release(release)) => {
+    match family {
+        Family::Bottlerocket => format!("/aws/service/bottlerocket/aws-k8s-{version}-nvidia/{arch}/{release}/image_id"),
+        Family::Al2023 | Family::Custom => {
             let image = format!("amazon-eks-node-al2023-{arch}-nvidia-{version}-{release}");
             format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{arch}/nvidia/{image}/image_id")
         }
-        (_, _) => format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{arch}/nvidia/recommended/image_id"),
+    }
+}
+
+/// The parameter of SSM that holds the newest image of a class; `None` where the class names one that stays.
+fn newest_parameter(class: &NodeClass, arch: Arch, version: &str) -> Option<String> {
+    let arch = aws_arch(arch);
+    match (&class.image, class.family) {
+        (Image::Id(_) | Image::Release(_), _) => None,
+        (Image::Parameter(parameter), _) => Some(parameter.clone()),
+        (Image::Newest, Family::Bottlerocket) => {
+            Some(format!("/aws/service/bottlerocket/aws-k8s-{version}-nvidia/{arch}/latest/image_id"))
+        }
+        (Image::Newest, Family::Al2023 | Family::Custom) => {
+            Some(format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{arch}/nvidia/recommended/image_id"))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ mod listing;
 mod lookup;
 mod notices;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::config::RegionConfig;
 use crate::wire::Api;
 use facts::Facts;
 use listing::Listing;
-use lookup::LookedUp;
+pub(crate) use lookup::LookedUp;
 
 /// Launches at once.
 const LAUNCHES_AT_ONCE: usize = 4;
@@ -63,6 +63,10 @@ struct Known {
     /// The account of the first credentials.
     account: Option<String>,
     looked_up: Option<Arc<LookedUp>>,
+    /// What was looked up last, which outlives its use for launches.
+    last_look: Option<Arc<LookedUp>>,
+    /// Images that are newer than those that nodes boot, once they were told of.
+    newer_images: BTreeSet<String>,
     /// Why the last look failed.
     look_failed: Option<String>,
     listing: Option<Listing>,

@@ -7,6 +7,7 @@ mod facts;
 mod launches;
 mod listing;
 mod notices;
+mod outdated;
 mod over_http;
 mod reload;
 mod reservations;

@@ -119,6 +119,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         off_hours: None,
         held_after: stoker_core::policy::DEFAULT_HELD_AFTER,
         unhealthy: stoker_core::policy::rules::health::HealthRules::default(),
+        outdated: stoker_core::policy::rules::outdated::OutdatedRules::default(),
     };
     Policy {
         cluster: ClusterName::new("prod").unwrap(),

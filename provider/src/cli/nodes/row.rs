@@ -5,11 +5,14 @@ use serde::Serialize;
 use stoker_advice::rollup::{Holder, Latest, LatestUnit, Occupancy};
 use stoker_core::base::ids::{InstanceType, NodeGroupId, NodeName, PoolName, ProviderId};
 use stoker_core::base::units::UsdPerHour;
+use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::reading::{Measured, MemoryLevel, Permille, Why};
 use stoker_core::facts::snapshot::{Cordon, NodeFacts};
 use stoker_core::market::offer::CapacityType;
+use stoker_core::state::disruption::DrainReason;
 use stoker_core::state::memory::Memory;
 use stoker_core::state::node_verdict::Verdict;
+use stoker_core::state::outdated::OutdatedNode;
 use stoker_core::state::record::{Record, State};
 
 use super::super::held::VerdictShown;
@@ -82,6 +85,8 @@ pub(super) struct NodeRow {
     pub(super) state: NodeState,
     /// What is concluded of it; `None` where nothing can tell.
     pub(super) verdict: Option<VerdictShown>,
+    /// How it differs from a node that would be made today, and since when; `None` where it does not.
+    pub(super) outdated: Option<OutdatedRow>,
     /// GPU pods on it; `None` where that is not known.
     pub(super) held_by: Option<Vec<String>>,
     /// When its GPUs were last read.
@@ -91,6 +96,26 @@ pub(super) struct NodeRow {
     pub(super) gpus: Vec<GpuRow>,
     #[serde(skip)]
     pub(super) price: UsdPerHour,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OutdatedRow {
+    pub(super) since: Timestamp,
+    pub(super) why: Outdated,
+    /// The same, in words.
+    pub(super) message: String,
+    /// Whether it is being replaced.
+    pub(super) replacing: bool,
+}
+
+impl OutdatedRow {
+    fn of(record: &Record, memory: &Memory) -> Option<Self> {
+        let OutdatedNode { since, why } = memory.outdated.get(&record.id)?.as_ref();
+        let drain = memory.drain_of(record.id);
+        let replacing = drain.is_some_and(|drain| matches!(drain.why, DrainReason::Outdated { .. }));
+        Some(Self { since: *since, why: why.clone(), message: why.to_string(), replacing })
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -171,6 +196,7 @@ impl NodeRow {
             per_hour: purchase.price.into(),
             state,
             verdict: record.judged.as_ref().map(VerdictShown::from),
+            outdated: OutdatedRow::of(record, memory),
             held_by: facts.map(|facts| facts.gpu_pods.iter().cloned().collect()),
             read_at: read.map(|read| read.at),
             unread,

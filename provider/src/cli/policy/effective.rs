@@ -22,8 +22,8 @@ use stoker_core::policy::rules::stabilization::Stabilization;
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, RawAdvise, RawCapacity, RawCommitment,
-    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawKarpenter, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawOutdated, RawPool,
-    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawSupplier, RawSupplierKind,
+    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawKarpenter, RawLimits, RawMig, RawOutdated, RawOverallLimits, RawPolicy,
+    RawPool, RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawSupplier, RawSupplierKind,
     RawTaint, RawTemplate, RawUnhealthy, RawWhere, Throughput, TypePattern,
 };
 

@@ -149,6 +149,7 @@ impl Fleet {
             gauges(encoder, "pods_without_gpu", help, Some(&per_hour), kept)?;
         }
         self.encode_verdicts(encoder)?;
+        self.encode_outdated(encoder)?;
         self.encode_floors(encoder)?;
         self.encode_quotas(encoder, now)?;
         self.encode_prices(encoder, now)
@@ -186,6 +187,19 @@ impl Fleet {
         let busy =
             nodes.values().filter_map(|Node { name, busy, .. }| Some(([("node", (*name).to_owned())], i64::from((*busy)?))));
         gauges(encoder, "node_busy", "1 while GPU pods are on a node; absent where that is unknown", None, busy)
+    }
+
+    /// Outdated nodes; each pool has a row, at nought where it has none.
+    fn encode_outdated(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut nodes: BTreeMap<&PoolName, i64> = self.catalogue.policy.pools.iter().map(|pool| (&pool.name, 0)).collect();
+        for record in self.memory.outdated.keys().filter_map(|id| self.memory.records.get(id)) {
+            if let Some(group) = group_of(record, &self.memory, &self.catalogue) {
+                *nodes.entry(&group.pool).or_default() += 1;
+            }
+        }
+        let nodes = nodes.into_iter().map(|(pool, nodes)| ([("pool", pool.to_string())], nodes));
+        let help = "Nodes that would be made differently today: with another image, node class, labels or taints";
+        gauges(encoder, "outdated", help, Some(&Unit::Other("nodes".to_owned())), nodes)
     }
 
     fn encode_quotas(&self, encoder: &mut DescriptorEncoder<'_>, now: Timestamp) -> fmt::Result {
