@@ -132,6 +132,9 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::WillBeEmptied { node, .. } => {
                 subjects.insert(Subject::node(node.as_str()));
             }
+            Note::LessThanPromised { lacks, .. } => {
+                subjects.insert(Subject::node(lacks.node.as_str()));
+            }
             Note::JournalWritten { held, drained, .. } => {
                 subjects.extend(held.union(drained).map(|node| Subject::node(node.as_str())));
             }

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
-    Cloud, Incarnation, LaunchKey, NodeClassName, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId,
-    SupplierName, ZoneId, ZoneName,
+    Cloud, Incarnation, InstanceType, LaunchKey, NodeClassName, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region,
+    SessionId, SupplierName, ZoneId, ZoneName,
 };
 use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::images::{NodeImages, PoolImages};
@@ -35,6 +35,7 @@ use stoker_core::state::paused::StandingFault;
 use stoker_core::state::probe_history::ProbeHistory;
 use stoker_core::state::probe_reclaims::ProbeReclaims;
 use stoker_core::state::record::Record;
+use stoker_core::state::shortfall::Shortfall;
 use stoker_core::state::spot_history::{RegionReclaims, SpotHistory};
 
 use super::delta::{MapDelta, Part, SetDelta};
@@ -117,6 +118,7 @@ delta! {
         announced: MapDelta<RecordId, Arc<Announced>>,
         replaced: MapDelta<PoolName, Arc<Replacements>>,
         outdated: MapDelta<RecordId, Arc<OutdatedNode>>,
+        shortfalls: MapDelta<(PoolName, InstanceType), Arc<Shortfall>>,
         probe_reclaims: MapDelta<PoolName, Arc<ProbeReclaims>>,
         free: MapDelta<RecordId, Timestamp>,
         moves: MapDelta<PoolName, Arc<Moves>>,

@@ -269,6 +269,17 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
              before you raise it.",
         ),
         alert(
+            "StokerTemplateTooLarge",
+            Severity::Warning,
+            "max by (pool, instance_type) (stoker_template_too_large) > 0",
+            SignedDuration::ZERO,
+            "Nodes of type {{ $labels.instance_type }} in pool {{ $labels.pool }} leave less to pods than their template promised",
+            "Pods that ask for all that the template promised do not fit such a node, and the autoscaler buys one for them \
+             again and again. Stoker promises no more than the last node had from now on. The Event NodeSmallerThanPromised \
+             says what is missing. Correct the reserves or the disk of the image or the node class; the alert ends when a \
+             new node has what its template promises.",
+        ),
+        alert(
             "StokerProbesSilent",
             Severity::Warning,
             format!(

@@ -285,6 +285,7 @@ async fn write_nodes(state: &Path) {
             gpu_pods: pods.iter().map(ToString::to_string).collect(),
             scale_down_disabled: Hold::None,
             cordon: Cordon::None,
+            allocatable: None,
             shown: None,
         };
         (name, Arc::new(facts))

@@ -117,6 +117,7 @@ impl Fleet {
                 gpu_pods: if busy { (0..4).map(|pod| format!("ml/train-{n}-{pod}")).collect() } else { BTreeSet::new() },
                 scale_down_disabled: if busy { Hold::Ours } else { Hold::None },
                 cordon: Cordon::None,
+                allocatable: None,
                 shown: None,
             };
             let made = Instance {

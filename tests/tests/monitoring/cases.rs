@@ -270,6 +270,16 @@ pub(super) const CASES: &[Case] = &[
         summary: "Nodes of pool infer that have been unhealthy for 15m: 2",
     },
     Case {
+        alert: "StokerTemplateTooLarge",
+        every: "1m",
+        at: "30m",
+        common: &[],
+        firing: &[(r#"stoker_template_too_large{pool="infer",instance_type="g6.xlarge"}"#, "1x40")],
+        silent: &[&[(r#"stoker_template_too_large{pool="infer",instance_type="g6.xlarge"}"#, "1x20 _x20")], &[]],
+        labels: &[("instance_type", "g6.xlarge"), ("pool", "infer"), ("severity", "warning")],
+        summary: "Nodes of type g6.xlarge in pool infer leave less to pods than their template promised",
+    },
+    Case {
         alert: "StokerProbesSilent",
         every: "1m",
         at: "30m",

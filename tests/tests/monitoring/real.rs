@@ -124,7 +124,7 @@ async fn every_query_is_answered_by_a_real_prometheus() -> anyhow::Result<()> {
 
 /// Alerts that say nothing here: the service is there and sound, without an API server nothing is concluded of nodes, and no Karpenter
 /// is steered.
-const SILENT: [&str; 13] = [
+const SILENT: [&str; 14] = [
     "StokerAutoscalerSilent",
     "StokerAway",
     "StokerCertificateExpires",
@@ -138,6 +138,7 @@ const SILENT: [&str; 13] = [
     "StokerPolicyRejected",
     "StokerReadingsStopped",
     "StokerSteeringFailed",
+    "StokerTemplateTooLarge",
 ];
 
 /// What the rules recorded over the last day, and over the day a week before it: a busy GPU-hour cost half as much then.

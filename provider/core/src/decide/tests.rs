@@ -19,6 +19,7 @@ mod oracle;
 mod orders;
 mod outage;
 mod outdated;
+mod promised;
 mod quotas;
 mod reclaimed;
 mod scopes;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::engine_clock::Wall;
 use crate::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
+use crate::base::units::MiB;
 use crate::facts::foreign::Foreign;
 use crate::facts::images::NodeImages;
 use crate::facts::node_status::ShownStatus;
@@ -97,9 +98,26 @@ pub struct NodeFacts {
     pub scale_down_disabled: Hold,
     /// Whether it takes new pods.
     pub cordon: Cordon,
+    /// What it leaves to pods; `None` where its kubelet has not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocatable: Option<Allocatable>,
     /// What it shows of the verdict; `None` where that is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<Arc<ShownStatus>>,
+}
+
+/// What a node leaves to pods, as its kubelet says. Its GPUs come and go with their device plugin, and are not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Allocatable {
+    /// CPU in thousandths of a core.
+    pub milli_cpu: u64,
+    /// Memory.
+    pub memory: MiB,
+    /// Disk.
+    pub ephemeral: MiB,
+    /// Pods.
+    pub pods: u32,
 }
 
 impl NodeFacts {

@@ -1,6 +1,7 @@
 //! Notes of a pass, for logs, Events and `stoker explain`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use crate::state::budget::{BudgetOf, Stage};
 use crate::state::cordon::CordonReason;
 use crate::state::disruption::DrainReason;
 use crate::state::paused::{Pause, StandingFault};
+use crate::state::shortfall::Shortfall;
 
 /// What happened that people may want to know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,6 +146,13 @@ pub enum Note {
         nodes: u32,
         /// How; of several ways, that of the first node.
         why: Outdated,
+    },
+    /// A node leaves less to pods than its group's template promises.
+    LessThanPromised {
+        /// Its group.
+        group: NodeGroupId,
+        /// What it lacks.
+        lacks: Arc<Shortfall>,
     },
     /// A node that a pod holds and does nothing with will be emptied.
     WillBeEmptied {
@@ -304,6 +313,7 @@ impl Note {
             | Self::NodeCordoned { group, .. }
             | Self::TakesPods { group, .. }
             | Self::WillBeEmptied { group, .. }
+            | Self::LessThanPromised { group, .. }
             | Self::FloorGrown { group, .. }
             | Self::Resumed { group } => About::Group(group),
             Self::ProbesLapsed { pool, .. }
@@ -338,6 +348,7 @@ impl Note {
             Self::TakesPods { .. } => "NodeOpened",
             Self::WillBeEmptied { .. } => "NodeWillBeEmptied",
             Self::Outdated { .. } => "NodesOutdated",
+            Self::LessThanPromised { .. } => "NodeSmallerThanPromised",
             Self::ReplacementsStopped { .. } => "ReplacementsStopped",
             Self::ReclaimsUnconfirmed { .. } => "ReclaimsUnconfirmed",
             Self::ProbesLapsed { .. } => "ProbesLapsed",
@@ -364,6 +375,7 @@ impl Note {
             | Self::Orphan { .. }
             | Self::Suspended { .. }
             | Self::ReplacementsStopped { .. }
+            | Self::LessThanPromised { .. }
             | Self::ReclaimsUnconfirmed { .. }
             | Self::FloorGrown { .. }
             | Self::CheckFailed { .. }
@@ -428,6 +440,12 @@ impl std::fmt::Display for Note {
                 let at = at.strftime("%H:%MZ");
                 write!(f, "{group}: {node} will be drained at {at}: a pod occupies it in off-hours and does nothing")
             }
+            Self::LessThanPromised { group, lacks } => write!(
+                f,
+                "{group}: {} leaves less to pods than its template promises: {lacks}; groups of this instance type promise no more from \
+                 now on; correct the reserves or the disk of its image or node class",
+                lacks.node
+            ),
             Self::Outdated { pool, nodes, why } => {
                 let are = if *nodes == 1 { "node is" } else { "nodes are" };
                 write!(f, "pool {pool}: {nodes} {are} outdated from now on: {why}")

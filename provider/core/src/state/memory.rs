@@ -9,9 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::base::ids::{Cloud, Incarnation, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
+use crate::base::ids::{
+    Cloud, Incarnation, InstanceType, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId,
+};
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
+use crate::catalogue::template::NodeTemplate;
 use crate::facts::foreign::Foreign;
 use crate::facts::images::PoolImages;
 use crate::facts::supply::{RefusalKind, RefusedArea};
@@ -26,6 +29,7 @@ use crate::state::paused::{Concern, Pause, StandingFault};
 use crate::state::probe_history::ProbeHistory;
 use crate::state::probe_reclaims::ProbeReclaims;
 use crate::state::record::Record;
+use crate::state::shortfall::Shortfall;
 use crate::state::spot_history::{RegionReclaims, SpotHistory};
 
 /// Memory of the decision.
@@ -67,6 +71,9 @@ pub struct Memory {
     /// Nodes that would be made differently today.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outdated: BTreeMap<RecordId, Arc<OutdatedNode>>,
+    /// Instance types of which the last node leaves less to pods than its template promises, by pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "crate::base::pairs")]
+    pub shortfalls: BTreeMap<(PoolName, InstanceType), Arc<Shortfall>>,
     /// Reclaims that only probes announced lately.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probe_reclaims: BTreeMap<PoolName, Arc<ProbeReclaims>>,
@@ -271,6 +278,17 @@ fn rebase(value: &mut Value, by: SignedDuration) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+impl Memory {
+    /// The template of a group as the autoscaler is to simulate with it; `None` where that is its own: its nodes have what it promises.
+    pub fn corrected_template(&self, group: &Group) -> Option<NodeTemplate> {
+        if self.shortfalls.is_empty() {
+            return None;
+        }
+        let of_type = (group.pool.clone(), group.place.instance_type.clone());
+        Some(self.shortfalls.get(&of_type)?.corrected(&group.template))
     }
 }
 

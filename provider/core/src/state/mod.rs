@@ -11,4 +11,5 @@ pub mod paused;
 pub mod probe_history;
 pub mod probe_reclaims;
 pub mod record;
+pub mod shortfall;
 pub mod spot_history;

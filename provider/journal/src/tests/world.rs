@@ -349,6 +349,7 @@ impl World {
                     gpu_pods: std::collections::BTreeSet::new(),
                     scale_down_disabled: Hold::None,
                     cordon: Cordon::None,
+                    allocatable: None,
                     shown: None,
                 };
                 cluster.nodes.entry(machine.node_name.clone()).or_insert_with(|| Arc::new(node));

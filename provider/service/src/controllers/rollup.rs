@@ -199,6 +199,7 @@ mod tests {
             gpu_pods: pods.iter().map(ToString::to_string).collect::<BTreeSet<_>>(),
             scale_down_disabled: Hold::None,
             cordon: Cordon::None,
+            allocatable: None,
             shown: None,
         };
         (name, Arc::new(facts))

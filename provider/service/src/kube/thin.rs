@@ -22,7 +22,7 @@ use serde::de::IgnoredAny;
 use stoker_advice::rollup::{Owner, PodLabels};
 use stoker_core::facts::images::ImageId;
 use stoker_core::facts::node_status::ShownStatus;
-use stoker_core::facts::snapshot::{Cordon, Hold};
+use stoker_core::facts::snapshot::{Allocatable, Cordon, Hold};
 
 pub(crate) use images::ListedImages;
 use nodes::RawNode;
@@ -47,6 +47,8 @@ pub struct NodeRow {
     /// Whether it bears our marker, also where the annotation that it marks is not there.
     pub(crate) marked: bool,
     pub(crate) cordon: Cordon,
+    /// What it leaves to pods; `None` where its kubelet has not said.
+    pub(crate) allocatable: Option<Allocatable>,
     /// What it bears of our verdict; `None` where that is nothing.
     pub(crate) shown: Option<ShownStatus>,
     /// The images that it lists.

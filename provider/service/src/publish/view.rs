@@ -9,6 +9,7 @@ use stoker_core::base::ids::{NodeGroupId, NodeName};
 use stoker_core::base::sabotage;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
+use stoker_core::catalogue::template::NodeTemplate;
 use stoker_core::limits::usage::group_of;
 use stoker_core::plan::{Accounts, GroupLimits};
 use stoker_core::state::memory::Memory;
@@ -129,7 +130,7 @@ pub enum InstanceStatus {
 /// Makes views, and keeps the encoded templates of groups that did not change.
 #[derive(Debug, Default)]
 pub struct Publisher {
-    templates: HashMap<NodeGroupId, (Arc<Group>, Bytes)>,
+    templates: HashMap<NodeGroupId, (Arc<Group>, Option<NodeTemplate>, Bytes)>,
 }
 
 impl Publisher {
@@ -163,21 +164,25 @@ impl Publisher {
         for (id, limits) in limits {
             let Some(group) = catalogue.group_or_remembered(&id, memory) else { continue };
             let instances = instances.remove(&id).unwrap_or_default();
-            let template = self.template(group);
+            let template = self.template(group, memory);
             groups.insert(id, Arc::new(GroupView { group: Arc::clone(group), limits, instances, template }));
         }
         self.templates.retain(|id, _| groups.contains_key(id));
         View { at, wall, ready, groups, owners, accounts, catalogue: Arc::clone(catalogue), memory: Arc::clone(memory) }
     }
 
-    fn template(&mut self, group: &Arc<Group>) -> Bytes {
-        if let Some((known, bytes)) = self.templates.get(&group.id)
+    /// A group's template, on the wire: as its nodes are.
+    fn template(&mut self, group: &Arc<Group>, memory: &Memory) -> Bytes {
+        let corrected = memory.corrected_template(group);
+        if let Some((known, known_corrected, bytes)) = self.templates.get(&group.id)
+            && *known_corrected == corrected
             && (Arc::ptr_eq(known, group) || known.template == group.template)
         {
             return bytes.clone();
         }
-        let bytes = Bytes::from(crate::kube::template::node_proto(&group.template, &NodeName::from(&group.id)));
-        self.templates.insert(group.id.clone(), (Arc::clone(group), bytes.clone()));
+        let template = corrected.as_ref().unwrap_or(&group.template);
+        let bytes = Bytes::from(crate::kube::template::node_proto(template, &NodeName::from(&group.id)));
+        self.templates.insert(group.id.clone(), (Arc::clone(group), corrected, bytes.clone()));
         bytes
     }
 }

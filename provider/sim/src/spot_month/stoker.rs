@@ -296,6 +296,7 @@ impl Play {
                     (true, None) => Cordon::Ours,
                     (true, Some(_)) => Cordon::Theirs,
                 },
+                allocatable: None,
                 shown: None,
             };
             Some((name, Arc::new(facts)))

@@ -6,11 +6,12 @@ use jiff::Timestamp;
 
 use super::super::index::IndexEntry;
 use super::super::pass::{Changes, Pass};
-use crate::base::ids::{ProviderId, RecordId};
+use crate::base::ids::{NodeGroupId, ProviderId, RecordId};
 use crate::facts::snapshot::NodeFacts;
 use crate::facts::supply::InstanceState;
 use crate::plan::Note;
 use crate::state::record::{Phase, PodsSeen, Purchase, Record, State};
+use crate::state::shortfall::Shortfall;
 
 /// Which machines have joined the cluster, which of their nodes are Ready, and which have had pods.
 pub(in crate::decide) fn registrations<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
@@ -47,6 +48,7 @@ pub(in crate::decide) fn registrations<'a>(pass: &Pass<'a>, changes: &mut Change
                 };
                 changes.memory.refused.remove(&purchase.market);
                 changes.set_state(pass, id, state);
+                see_size(pass, changes, &record.group, node.filter(|node| node.ready_since.is_some()));
                 see_pods(pass, changes, id);
             }
             // Given up too soon: it joined after all, and pods hold it.
@@ -72,6 +74,7 @@ pub(in crate::decide) fn registrations<'a>(pass: &Pass<'a>, changes: &mut Change
                         ready_at: Some(ready.max(*at)),
                     };
                     changes.set_state(pass, id, state);
+                    see_size(pass, changes, &record.group, pass.node(instance));
                 }
                 see_pods(pass, changes, id);
             }
@@ -95,6 +98,21 @@ pub(super) fn registered(
         node: Some(node.name.clone()),
         at: now,
         ready_at: node.ready_since,
+    }
+}
+
+/// Compares a node that has become Ready with what its group's template promises. The last one of an instance type is right.
+fn see_size<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, group: &NodeGroupId, node: Option<&Arc<NodeFacts>>) {
+    let (Some(group), Some(node)) = (pass.catalogue.groups.get(group), node) else { return };
+    let Some(has) = node.allocatable else { return };
+    let of_type = (group.pool.clone(), group.place.instance_type.clone());
+    let Some(lacks) = Shortfall::of(&node.name, has, &group.template).map(Arc::new) else {
+        changes.memory.shortfalls.remove(&of_type);
+        return;
+    };
+    let before = changes.memory.shortfalls.insert(of_type, Arc::clone(&lacks));
+    if before.is_none_or(|before| before.has != lacks.has) {
+        changes.notes.push(Note::LessThanPromised { group: group.id.clone(), lacks });
     }
 }
 

@@ -551,6 +551,7 @@ impl World {
                 gpu_pods: BTreeSet::new(),
                 scale_down_disabled: Hold::None,
                 cordon: Cordon::None,
+                allocatable: None,
                 shown: None,
             };
             self.cluster.nodes.insert(made.node_name.clone(), Arc::new(facts));

@@ -41,6 +41,7 @@ fn a_pod_counts_once_when_it_has_started_and_what_ran_before_does_not() {
         gpu_pods: ["ml/old", "ml/new"].map(str::to_owned).into(),
         scale_down_disabled: Hold::None,
         cordon: Cordon::None,
+        allocatable: None,
         shown: None,
     };
     let cluster = ClusterFacts { nodes: [(name, Arc::new(node))].into() };

@@ -40,6 +40,7 @@ pub(crate) fn facts(names: &[&str]) -> Option<Arc<ClusterFacts>> {
         gpu_pods: std::collections::BTreeSet::new(),
         scale_down_disabled: Hold::None,
         cordon: Cordon::None,
+        allocatable: None,
         shown: None,
     };
     Some(Arc::new(ClusterFacts { nodes: names.iter().map(|name| (node(name), Arc::new(of(name)))).collect() }))

@@ -212,6 +212,7 @@ impl Table {
             gpu_pods: BTreeSet::new(),
             scale_down_disabled: row.hold,
             cordon: row.cordon,
+            allocatable: row.allocatable,
             shown: row.shown.map(Arc::new),
         };
         let known = self.nodes.get(&facts.name).map(AsRef::as_ref);
@@ -222,9 +223,20 @@ impl Table {
 /// Whether they differ in their pods at most, or in what they bear.
 fn same_but_for_pods(a: &NodeFacts, b: &NodeFacts) -> bool {
     // Destructured so that a new fact cannot be forgotten here.
-    let NodeFacts { name, provider_id, group, created_at, ready_since, gpu_pods: _, scale_down_disabled, cordon, shown: _ } = a;
-    (name, provider_id, group, created_at, ready_since, scale_down_disabled, cordon)
-        == (&b.name, &b.provider_id, &b.group, &b.created_at, &b.ready_since, &b.scale_down_disabled, &b.cordon)
+    let NodeFacts {
+        name,
+        provider_id,
+        group,
+        created_at,
+        ready_since,
+        gpu_pods: _,
+        scale_down_disabled,
+        cordon,
+        allocatable,
+        shown: _,
+    } = a;
+    (name, provider_id, group, created_at, ready_since, scale_down_disabled, cordon, allocatable)
+        == (&b.name, &b.provider_id, &b.group, &b.created_at, &b.ready_since, &b.scale_down_disabled, &b.cordon, &b.allocatable)
 }
 
 /// The key of a pod, and the node that it holds.

@@ -76,6 +76,7 @@ fn facts_join_nodes_and_pods() {
         gpu_pods: BTreeSet::from(["ml/p".to_owned()]),
         scale_down_disabled: Hold::None,
         cordon: Cordon::None,
+        allocatable: None,
         shown: None,
     };
     assert_eq!(*node_of(&facts, "a"), expected);

@@ -2,13 +2,15 @@
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use stoker_core::base::units::MiB;
 use stoker_core::catalogue::template::{CLUSTER_LABEL, GROUP_LABEL};
 use stoker_core::facts::node_status::{Condition, ShownStatus};
-use stoker_core::facts::snapshot::{Cordon, Hold};
+use stoker_core::facts::snapshot::{Allocatable, Cordon, Hold};
 use stoker_core::state::node_status::{self};
 
 use super::images::RawImage;
 use super::{ListedImages, NodeRow, RawMeta};
+use crate::kube::quantity;
 
 /// Who set [`SCALE_DOWN_DISABLED`](crate::kube::SCALE_DOWN_DISABLED), by its value and that of our marker.
 pub(crate) fn hold(disabled: Option<&str>, marked: bool) -> Hold {
@@ -36,8 +38,33 @@ struct RawNodeSpec {
 
 #[derive(Deserialize, Default)]
 struct RawNodeStatus {
+    allocatable: Option<RawAllocatable>,
     conditions: Option<Vec<RawCondition>>,
     images: Option<Vec<RawImage>>,
+}
+
+/// Quantities of the resources that templates promise.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct RawAllocatable {
+    cpu: Option<String>,
+    memory: Option<String>,
+    ephemeral_storage: Option<String>,
+    pods: Option<String>,
+}
+
+impl RawAllocatable {
+    /// The figures; `None` where one cannot be read.
+    fn read(&self) -> Option<Allocatable> {
+        let whole = |text: &Option<String>| quantity::whole(text.as_deref()?).ok();
+        let mib = |text: &Option<String>| Some(MiB(whole(text)? / (1024 * 1024)));
+        Some(Allocatable {
+            milli_cpu: quantity::milli(self.cpu.as_deref()?).ok()?,
+            memory: mib(&self.memory)?,
+            ephemeral: mib(&self.ephemeral_storage)?,
+            pods: whole(&self.pods)?.try_into().ok()?,
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -107,6 +134,7 @@ impl From<RawNode> for NodeRow {
                 (true, true) => Cordon::Ours,
                 (true, false) => Cordon::Theirs,
             },
+            allocatable: status.allocatable.and_then(|allocatable| allocatable.read()),
             shown: Some(shown).filter(|shown| !shown.is_empty()),
             images,
         }

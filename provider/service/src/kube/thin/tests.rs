@@ -1,5 +1,6 @@
 use jiff::SignedDuration;
 use serde_json::{Value, json};
+use stoker_core::base::units::MiB;
 use stoker_core::catalogue::template::{CLUSTER_LABEL, GROUP_LABEL};
 use stoker_core::state::node_status;
 use stoker_core::state::node_verdict::{Judged, Reason, Verdict};
@@ -46,6 +47,21 @@ fn a_node_is_read_by_the_names_that_the_rest_of_stoker_writes() {
     assert_eq!(row.shown, ShownStatus::of(Some(&busy), since + SignedDuration::from_secs(1)));
     let kept = serde_json::to_value(&row.meta).unwrap();
     assert_eq!(kept, json!({ "name": "n1", "uid": "u", "resourceVersion": "7" }));
+}
+
+#[test]
+fn what_a_node_leaves_to_pods_is_read_whole_or_not_at_all() {
+    let read =
+        |allocatable: Value| node(json!({ "metadata": { "name": "n" }, "status": { "allocatable": allocatable } })).allocatable;
+    let all = json!({ "cpu": "3920m", "memory": "15056896Ki", "ephemeral-storage": "95551679124", "pods": "58", "nvidia.com/gpu": "1" });
+    let (memory, ephemeral) = (MiB(15_056_896 / 1024), MiB(95_551_679_124 / 1024 / 1024));
+    assert_eq!(read(all.clone()), Some(Allocatable { milli_cpu: 3920, memory, ephemeral, pods: 58 }));
+    for (key, other) in [("memory", Value::Null), ("pods", json!("many")), ("cpu", json!("-1")), ("pods", json!("99999999999"))]
+    {
+        let mut bad = all.clone();
+        bad[key] = other;
+        assert_eq!(read(bad.clone()), None, "{bad}");
+    }
 }
 
 #[test]

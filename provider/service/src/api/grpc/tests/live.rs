@@ -456,6 +456,7 @@ fn with_node(machine: &str, pods: &[&str]) -> Arc<ClusterFacts> {
         gpu_pods: pods.iter().map(ToString::to_string).collect(),
         scale_down_disabled: Hold::None,
         cordon: Cordon::None,
+        allocatable: None,
         shown: None,
     };
     Arc::new(ClusterFacts { nodes: [(name, Arc::new(node))].into() })

@@ -126,6 +126,7 @@ fn facts(number: u64, now: Timestamp, pods: &[&str]) -> Arc<NodeFacts> {
         gpu_pods: pods.iter().map(|pod| (*pod).to_owned()).collect::<BTreeSet<_>>(),
         scale_down_disabled: Hold::None,
         cordon: Cordon::None,
+        allocatable: None,
         shown: None,
     })
 }
