@@ -1,14 +1,14 @@
 //! Nodes from EC2, by a peer whose machines register what their user data says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
 use rand::{Rng as _, SeedableRng as _};
-use stoker_fake_ec2::{Fault, Market, Rule, events};
+use stoker_fake_ec2::{Fault, Machine, Market, Rule, events};
 use stoker_service::failpoints::INSTANCE_ANSWERED;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;
@@ -18,6 +18,7 @@ use crate::e2e::files::{CALM, Files};
 
 pub(super) const FILES: Files = Files { ec2: true, ..CALM };
 pub(super) const SPOT: Files = Files { ec2: true, prefer: "spot", ..CALM };
+pub(super) const WAVE: Files = Files { most: 50, ..SPOT };
 
 /// Every machine has ended.
 async fn all_gone(bench: &Bench) -> anyhow::Result<()> {
@@ -119,4 +120,59 @@ pub(super) async fn notice(bench: &mut Bench) -> anyhow::Result<()> {
     })
     .await?;
     bench.ec2()?.ensure_one_a_token()
+}
+
+/// How long SQS takes for a call, as seen from a cluster of its region.
+const SQS: Duration = Duration::from_millis(25);
+
+/// How long a node that is taken back may stay open after its message.
+const DRAINED: Duration = Duration::from_secs(2);
+
+/// EC2 takes all machines of a pool back at once: each node is closed, and its pod told to go, as soon as if it were the only one.
+pub(super) async fn wave(bench: &mut Bench) -> anyhow::Result<()> {
+    let pods: Vec<String> = (0..WAVE.most).map(|number| format!("wave-{number}")).collect();
+    let peer = bench.ec2()?.peer.clone();
+    for action in ["ReceiveMessage", "DeleteMessage"] {
+        peer.world().fault(Rule::of(action, Fault::None).delay(SQS));
+    }
+    for pod in &pods {
+        bench.cluster.job_pod(pod, ONE).await?;
+    }
+    let names: Vec<&str> = pods.iter().map(String::as_str).collect();
+    let nodes = bench.cluster.bound(&names, SCALED * 2).await?;
+    let machines: Vec<Machine> = peer.world().alive().into_iter().cloned().collect();
+    ensure!(machines.len() == pods.len(), "{} machines for {} pods", machines.len(), pods.len());
+    ensure!(machines.iter().all(|machine| machine.market == Market::Spot), "not all machines are spot");
+    let (told, now) = (Instant::now(), Timestamp::now());
+    for machine in &machines {
+        peer.world().reclaim(&machine.id, now);
+        peer.send(QUEUE, &events::spot_interruption(machine, now));
+    }
+    // From the first message on, so that what the sending takes counts too; by when a look is over, so that it counts as well.
+    let (mut closed, mut evicted) = (BTreeMap::new(), BTreeMap::new());
+    eventually("drain of all nodes", DRAINED * 5, async || {
+        let (cordoned, left) = (bench.cluster.ours_cordoned().await?, bench.cluster.pod_names().await?);
+        let passed = told.elapsed();
+        for (node, pod) in nodes.iter().zip(&pods) {
+            if cordoned.contains(node) {
+                closed.entry(node).or_insert(passed);
+            }
+            if !left.contains(pod) {
+                evicted.entry(node).or_insert(passed);
+            }
+        }
+        let ended = closed.len() == nodes.len() && evicted.len() == nodes.len();
+        let seen = || format!("{} are closed and {} empty of {}", closed.len(), evicted.len(), nodes.len());
+        Ok(if ended { Ok(()) } else { Err(seen()) })
+    })
+    .await?;
+    for (what, after) in [("closed", closed), ("pod told to go", evicted)] {
+        let mut after: Vec<Duration> = after.into_values().collect();
+        after.sort();
+        let (median, worst) = (after[after.len() / 2].as_secs_f64(), after[after.len() - 1].as_secs_f64());
+        let bar = DRAINED.as_secs();
+        println!("       {} reclaims at once, {what}: median {median:.2} s, worst {worst:.2} s, bar {bar} s", after.len());
+        ensure!(after.iter().all(|after| *after <= DRAINED), "a node was {what} {worst:.2} s after its message");
+    }
+    all_gone(bench).await
 }
