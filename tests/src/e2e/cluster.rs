@@ -288,6 +288,11 @@ impl Cluster {
         Ok(self.ours().await?.iter().filter(|node| is_closed(node)).map(kube::ResourceExt::name_any).collect())
     }
 
+    /// What the nodes of Stoker's call their machines.
+    pub async fn ours_by_machine(&self) -> anyhow::Result<BTreeSet<String>> {
+        Ok(self.ours().await?.into_iter().filter_map(|node| node.spec?.provider_id).collect())
+    }
+
     /// The pods of the default namespace, by name.
     pub async fn pod_names(&self) -> anyhow::Result<BTreeSet<String>> {
         Ok(self.pods().list_metadata(&ListParams::default()).await?.items.iter().map(kube::ResourceExt::name_any).collect())

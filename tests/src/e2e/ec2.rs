@@ -72,9 +72,9 @@ impl Ec2 {
         [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_EC2_METADATA_DISABLED", "true")]
     }
 
-    /// Machines that have not ended.
+    /// Machines that have not ended, by what their Nodes call them.
     pub fn alive(&self) -> BTreeSet<String> {
-        self.peer.world().alive().iter().map(|machine| machine.id.clone()).collect()
+        self.peer.world().alive().into_iter().map(provider_id).collect()
     }
 
     /// No token ever made two machines, or was used in two zones.

@@ -1,12 +1,14 @@
 //! Nodes from EC2, by a peer whose machines register what their user data says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::ParseIntError;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
-use rand::{Rng as _, SeedableRng as _};
-use stoker_fake_ec2::{Fault, Machine, Market, Rule, events};
+use rand::{Rng, SeedableRng as _};
+use stoker_fake_ec2::{Call, Fault, Machine, Market, Rule, events};
 use stoker_service::failpoints::INSTANCE_ANSWERED;
 use tokio::time::{Instant, sleep};
 
@@ -54,42 +56,81 @@ pub(super) async fn come_and_go(bench: &mut Bench) -> anyhow::Result<()> {
     all_gone(bench).await
 }
 
-/// How often Stoker is killed, unless the environment says otherwise.
+/// How often Stoker is killed, and what chance is drawn from, unless the environment says otherwise.
 const KILLS: &str = "STOKER_E2E_EC2_KILLS";
+const SEED: &str = "STOKER_E2E_EC2_SEED";
 
-/// Stoker is killed again and again while machines come, and EC2 throttles, loses answers and is out of order: every pod gets its node, no
-/// machine too many is left, and all go again.
+/// Calls of a thousand that EC2 does and does not answer, that it throttles, and that it fails.
+const LOST: u32 = 150;
+const THROTTLED: u32 = 150;
+const FAILED: u32 = 50;
+
+fn of_environment<T: FromStr<Err = ParseIntError>>(name: &'static str, default: T) -> anyhow::Result<T> {
+    std::env::var(name).map_or(Ok(default), |value| value.parse()).context(name)
+}
+
+/// Machines that run, records and Nodes are the same, so many of them.
+async fn the_same(bench: &Bench, count: usize) -> anyhow::Result<()> {
+    let what = format!("{count} machines that are on record and have a Node");
+    eventually(&what, SCALED, async || {
+        let machines = bench.ec2()?.alive();
+        let (records, nodes) = (bench.records().await?, bench.cluster.ours_by_machine().await?);
+        let all_same = machines.len() == count && machines == records && machines == nodes;
+        Ok(if all_same { Ok(()) } else { Err(format!("machines {machines:?}, records {records:?}, Nodes {nodes:?}")) })
+    })
+    .await
+}
+
+/// Stoker is killed again and again while machines come, and once while they go. All that time EC2 throttles, fails, and loses answers:
+/// every pod gets its node, no machine too many is left, and all go again.
 pub(super) async fn killed(bench: &mut Bench) -> anyhow::Result<()> {
     const PODS: [&str; 5] = ["a", "b", "c", "d", "e"];
-    let kills = std::env::var(KILLS).map_or(Ok(6), |kills| kills.parse::<u32>()).context(KILLS)?;
-    let mut chance = rand_chacha::ChaCha8Rng::seed_from_u64(7);
-    for kill in 0..kills {
-        let fault = match kill % 3 {
-            0 => Fault::Lose,
-            1 => Fault::status(503, "RequestLimitExceeded", "Request limit exceeded."),
-            _ => Fault::status(500, "InternalError", "An internal error has occurred."),
-        };
+    let kills: u32 = of_environment(KILLS, 6)?;
+    let seed: u64 = of_environment(SEED, Timestamp::now().as_millisecond().unsigned_abs())?;
+    println!("       {kills} kills, {SEED}={seed}");
+    let mut chance = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+    {
+        let peer = bench.ec2()?.peer.clone();
+        let mut world = peer.world();
+        world.seed = seed;
+        let throttled = Fault::status(503, "RequestLimitExceeded", "Request limit exceeded.");
+        let failed = Fault::status(500, "InternalError", "An internal error has occurred.");
         for action in ["RunInstances", "TerminateInstances", "DescribeInstances"] {
-            bench.ec2()?.peer.world().fault(Rule::of(action, fault.clone()).times(1));
+            for (fault, calls) in [(Fault::Lose, LOST), (throttled.clone(), THROTTLED), (failed.clone(), FAILED)] {
+                world.fault(Rule::of(action, fault).per_thousand(calls));
+            }
         }
+        world.fault(Rule { answer: Fault::Lose, ..Rule::default() }.per_thousand(FAILED));
+    }
+    for kill in 0..kills {
         if let Some(pod) = PODS.get(usize::try_from(kill)?) {
             bench.cluster.gpu_pod(pod, ONE).await?;
         }
-        sleep(Duration::from_millis(chance.random_range(500..5_000))).await;
-        bench.kill_stoker().await?;
-        bench.start_stoker().await?;
+        kill_sometime(bench, &mut chance).await?;
     }
     let nodes: BTreeSet<String> = bench.cluster.bound(&PODS, SCALED * 2).await?.into_iter().collect();
     ensure!(nodes.len() == PODS.len(), "pods share nodes: {nodes:?}");
-    eventually("a machine for each pod", GONE, async || {
-        let left = bench.ec2()?.alive().len();
-        Ok(if left == PODS.len() { Ok(()) } else { Err(format!("{left} machines for {} pods", PODS.len())) })
-    })
-    .await?;
+    the_same(bench, PODS.len()).await?;
     for pod in PODS {
         bench.cluster.remove(pod).await?;
     }
-    all_gone(bench).await
+    kill_sometime(bench, &mut chance).await?;
+    the_same(bench, 0).await?;
+    let peer = bench.ec2()?.peer.clone();
+    let (lost, throttled) = {
+        let world = peer.world();
+        let count = |is: fn(&Call) -> bool| world.calls.iter().filter(|call| is(call)).count();
+        (count(|call| call.status == 0), count(|call| call.code == "RequestLimitExceeded"))
+    };
+    println!("       {lost} answers lost, {throttled} calls throttled");
+    ensure!(lost > 0 && throttled > 0, "the faults were not on");
+    bench.ec2()?.ensure_one_a_token()
+}
+
+async fn kill_sometime(bench: &mut Bench, chance: &mut impl Rng) -> anyhow::Result<()> {
+    sleep(Duration::from_millis(chance.random_range(500..5_000))).await;
+    bench.kill_stoker().await?;
+    bench.start_stoker().await
 }
 
 /// How long the pod of a machine may stay after its notice: the two seconds of the promise, and what its eviction takes.
