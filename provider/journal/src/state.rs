@@ -17,7 +17,7 @@ use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
-    EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, QuotaFact, RefusedArea, ReservationFact,
+    Covered, EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, QuotaFact, RefusedArea, ReservationFact,
 };
 use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::Quote;
@@ -170,10 +170,8 @@ pub(super) enum InventoryDelta {
     Unheard,
     /// It lists this.
     Listed {
-        as_of: Timestamp,
+        covered: Covered,
         complete: bool,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        older: Vec<((Cloud, Region), Timestamp)>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         ended: MapDelta<ProviderId, EndedWhy>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
@@ -188,8 +186,7 @@ impl InventoryDelta {
         ended: MapDelta<ProviderId, EndedWhy>,
         instances: MapDelta<ProviderId, Arc<Instance>>,
     ) -> Self {
-        let older = listed.older.iter().map(|(region, at)| (region.clone(), *at)).collect();
-        Self::Listed { as_of: listed.as_of, complete: listed.complete, older, ended, instances }
+        Self::Listed { covered: listed.covered.clone(), complete: listed.complete, ended, instances }
     }
 }
 
@@ -210,7 +207,7 @@ impl Part for Option<Arc<Observation>> {
             (Some(before), Some(after)) => {
                 let (ended, instances) = (after.ended.since(&before.ended), after.instances.since(&before.instances));
                 let same = (ended.is_none() && instances.is_none())
-                    && (after.as_of, after.complete, &after.older) == (before.as_of, before.complete, &before.older);
+                    && (&after.covered, after.complete) == (&before.covered, before.complete);
                 (!same).then(|| InventoryDelta::listed(after, ended.unwrap_or_default(), instances.unwrap_or_default()))
             }
             (None, Some(_)) | (Some(_), None) => Some(self.whole()),
@@ -220,12 +217,11 @@ impl Part for Option<Arc<Observation>> {
     fn apply(before: Option<Self>, delta: InventoryDelta) -> Self {
         match delta {
             InventoryDelta::Unheard => None,
-            InventoryDelta::Listed { as_of, complete, older, ended, instances } => {
+            InventoryDelta::Listed { covered, complete, ended, instances } => {
                 let before = before.flatten().map(Arc::unwrap_or_clone);
                 let (before_ended, before) = before.map(|listed| (listed.ended, listed.instances)).unzip();
-                let (older, ended) = (older.into_iter().collect(), Part::apply(before_ended, ended));
-                let instances = Part::apply(before, instances);
-                Some(Arc::new(Observation { as_of, complete, older, ended, instances }))
+                let (ended, instances) = (Part::apply(before_ended, ended), Part::apply(before, instances));
+                Some(Arc::new(Observation { covered, complete, ended, instances }))
             }
         }
     }

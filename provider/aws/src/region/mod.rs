@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::config::RegionConfig;
 use crate::wire::Api;
 use facts::Facts;
-use listing::Listing;
+use listing::Listed;
 use lookup::LookedUp;
 
 /// Launches at once.
@@ -65,7 +65,7 @@ struct Known {
     looked_up: Option<Arc<LookedUp>>,
     /// Why the last look failed.
     look_failed: Option<String>,
-    listing: Option<Listing>,
+    listing: Option<Listed>,
     /// Machines made or found of late: a listing may not have them yet.
     made: BTreeMap<ProviderId, (Arc<Instance>, Instant)>,
     /// Launches of which EC2 may know more than is known here: when it was asked and did not answer, the last time last.

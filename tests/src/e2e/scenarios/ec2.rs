@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;
-use crate::e2e::cluster::eventually;
+use crate::e2e::cluster::{eventually, holds};
 use crate::e2e::ec2::QUEUE;
 use crate::e2e::files::{CALM, Files};
 
@@ -161,6 +161,40 @@ pub(super) async fn notice(bench: &mut Bench) -> anyhow::Result<()> {
     })
     .await?;
     bench.ec2()?.ensure_one_a_token()
+}
+
+/// How long a region is listed by nobody: longer than a machine that its region's listing does not have counts as one that is there.
+const UNLISTED: Duration = Duration::from_secs(45);
+
+/// Somebody takes the region of a machine out of aws.yaml, and Stoker begins anew: the machine stays on record and its Node in the cluster,
+/// and people are told. Once the region is back all goes on.
+pub(super) async fn region_left_out(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.cluster.gpu_pod("a", ONE).await?;
+    bench.cluster.bound(&["a"], SCALED).await?;
+    the_same(bench, 1).await?;
+    bench.kill_stoker().await?;
+    {
+        let peer = bench.ec2()?.peer.clone();
+        let mut world = peer.world();
+        let (queue, west) = (QUEUE, world.add_region("us-west-2", &[("a", "usw2-az1")]));
+        west.add_queue(queue);
+    }
+    bench.ec2()?.configure("us-west-2")?;
+    bench.start_stoker().await?;
+    holds("on record, with its Node", UNLISTED, async || {
+        let (records, nodes) = (bench.records().await?, bench.cluster.ours_by_machine().await?);
+        let kept = records == bench.ec2()?.alive() && nodes == records && records.len() == 1;
+        Ok(if kept { Ok(()) } else { Err(format!("records {records:?}, Nodes {nodes:?}")) })
+    })
+    .await?;
+    let told = bench.get("/readyz").await.map_err(anyhow::Error::msg)?;
+    let expected = "aws/us-east-1: 1 machine on record, and the supplier does not list that region any more";
+    ensure!(told.contains(expected), "/readyz does not tell of the region: {told}");
+    bench.kill_stoker().await?;
+    bench.ec2()?.configure("us-east-1")?;
+    bench.start_stoker().await?;
+    bench.cluster.remove("a").await?;
+    the_same(bench, 0).await
 }
 
 /// How long SQS takes for a call, as seen from a cluster of its region.
