@@ -373,17 +373,26 @@ async fn a_scope_that_is_down_makes_no_other_old() {
     // Never listed: whatever is there is not known.
     let seen = plugin.observe(Timestamp::now()).await.unwrap();
     assert_eq!((seen.complete, seen.instances.len()), (true, 1));
-    assert_eq!((seen.as_of_in(here), seen.as_of_in(&elsewhere)), (seen.as_of, Timestamp::UNIX_EPOCH));
+    assert_eq!((seen.as_of_in(here), seen.as_of_in(&elsewhere)), (seen.as_of(), Timestamp::UNIX_EPOCH));
     // Both are listed.
     down.lock().unwrap().clear();
     let both = plugin.observe(Timestamp::now()).await.unwrap();
-    assert!(both.as_of_in(&elsewhere) >= seen.as_of);
+    assert!(both.as_of_in(&elsewhere) >= seen.as_of());
     // The one with the machine is down: it keeps what it had, and grows old.
     down.lock().unwrap().insert("east");
     sleep(Duration::from_millis(20)).await;
     let later = plugin.observe(Timestamp::now()).await.unwrap();
     assert_eq!(later.instances, both.instances);
-    assert!(later.as_of_in(here) < later.as_of && later.as_of_in(&elsewhere) == later.as_of, "{later:?}");
+    assert!(later.as_of_in(here) < later.as_of() && later.as_of_in(&elsewhere) == later.as_of(), "{later:?}");
+    // A plugin that begins anew without a scope says nothing of its regions, whatever they have.
+    let fewer =
+        Served::new(Arc::clone(&simulated) as Arc<dyn Supplier>, cluster(), Clock::system(), vec![scope("west", "us-west-2")]);
+    let other = TempDir::new().unwrap();
+    let (endpoint, without) = Patchy::of(fewer).listen(&other);
+    let anew = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), (&endpoint, None), None).unwrap();
+    let seen = anew.observe(Timestamp::now()).await.unwrap();
+    assert_eq!((seen.covered.region(here), seen.covered.region(&elsewhere)), (None, Some(seen.as_of())));
+    without.abort();
     // None is listed: that is no listing.
     down.lock().unwrap().insert("west");
     let error = plugin.observe(Timestamp::now()).await.unwrap_err();

@@ -285,10 +285,9 @@ impl Supplier for Aws {
                 let (answer, look) = futures::join!(list, region.last_look(&config));
                 (name, region, answer.unwrap_or_else(late), look)
             });
-            let mut all = Observation::complete(now, BTreeMap::new());
-            let (mut newest, mut first_error) = (None, None);
+            let (mut parts, mut first_error, mut was_listed) = (Vec::new(), None, false);
             for (name, region, answer, look) in join_all(lists).await {
-                let listing = match answer {
+                let mut listing = match answer {
                     Ok(listing) => Some(listing),
                     Err(why) => {
                         tracing::debug!(supplier = %self.name, region = %name, why, "not listed; keeping what it had");
@@ -296,22 +295,16 @@ impl Supplier for Aws {
                         region.last_listing()
                     }
                 };
-                let as_of = listing.as_ref().map_or(Timestamp::UNIX_EPOCH, |listing| listing.as_of);
-                newest = newest.max(listing.as_ref().map(|listing| listing.as_of));
-                all.older.insert((cloud.clone(), name.clone()), as_of);
-                if let Some(listing) = listing {
-                    if let Some(looked) = look {
-                        all.outdated.extend(listing.outdated(&looked));
-                    }
-                    all.instances.extend(listing.instances);
-                    all.ended.extend(listing.ended);
+                if let Some((listing, look)) = listing.as_mut().zip(look) {
+                    listing.outdated = region.outdated(&look);
                 }
+                was_listed |= listing.is_some();
+                parts.push(([(cloud.clone(), name.clone())], listing));
             }
-            let failed = || self.error(first_error.unwrap_or_else(|| "aws.yaml has no region".to_owned()));
-            let newest = newest.ok_or_else(failed)?;
-            all.as_of = newest;
-            all.older.retain(|_, as_of| *as_of < newest);
-            Ok(all)
+            if !was_listed {
+                return Err(self.error(first_error.unwrap_or_else(|| "aws.yaml has no region".to_owned())));
+            }
+            Ok(Observation::of_parts(parts))
         }
         .boxed()
     }

@@ -18,7 +18,7 @@ use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
-    EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, QuotaFact, RefusedArea, ReservationFact,
+    Covered, EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, QuotaFact, RefusedArea, ReservationFact,
 };
 use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::Quote;
@@ -175,10 +175,8 @@ pub(super) enum InventoryDelta {
     Unheard,
     /// It lists this.
     Listed {
-        as_of: Timestamp,
+        covered: Covered,
         complete: bool,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        older: Vec<((Cloud, Region), Timestamp)>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         ended: MapDelta<ProviderId, EndedWhy>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
@@ -196,8 +194,7 @@ impl InventoryDelta {
         outdated: MapDelta<ProviderId, Outdated>,
         instances: MapDelta<ProviderId, Arc<Instance>>,
     ) -> Self {
-        let older = listed.older.iter().map(|(region, at)| (region.clone(), *at)).collect();
-        Self::Listed { as_of: listed.as_of, complete: listed.complete, older, ended, outdated, instances }
+        Self::Listed { covered: listed.covered.clone(), complete: listed.complete, ended, outdated, instances }
     }
 }
 
@@ -221,7 +218,7 @@ impl Part for Option<Arc<Observation>> {
                 let (ended, instances) = (after.ended.since(&before.ended), after.instances.since(&before.instances));
                 let outdated = after.outdated.since(&before.outdated);
                 let same = (ended.is_none() && outdated.is_none() && instances.is_none())
-                    && (after.as_of, after.complete, &after.older) == (before.as_of, before.complete, &before.older);
+                    && (&after.covered, after.complete) == (&before.covered, before.complete);
                 (!same).then(|| {
                     InventoryDelta::listed(
                         after,
@@ -238,13 +235,12 @@ impl Part for Option<Arc<Observation>> {
     fn apply(before: Option<Self>, delta: InventoryDelta) -> Self {
         match delta {
             InventoryDelta::Unheard => None,
-            InventoryDelta::Listed { as_of, complete, older, ended, outdated, instances } => {
-                let none = || Observation::complete(as_of, BTreeMap::new());
+            InventoryDelta::Listed { covered, complete, ended, outdated, instances } => {
+                let none = || Observation::complete(Timestamp::UNIX_EPOCH, BTreeMap::new());
                 let before = before.flatten().map_or_else(none, Arc::unwrap_or_clone);
                 Some(Arc::new(Observation {
-                    as_of,
+                    covered,
                     complete,
-                    older: older.into_iter().collect(),
                     ended: Part::apply(Some(before.ended), ended),
                     outdated: Part::apply(Some(before.outdated), outdated),
                     instances: Part::apply(Some(before.instances), instances),

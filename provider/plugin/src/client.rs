@@ -12,7 +12,7 @@ use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
     Cloud, ClusterName, LaunchKey, NodeClassName, ProviderId, Region, SupplierName, ZoneId, ZoneName,
 };
-use stoker_core::facts::supply::{EndedWhy, Instance, LaunchOutcome, LaunchRequest, MarketFacts, Observation};
+use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, Listing, MarketFacts, Observation};
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_client::SupplierClient;
 use stoker_service::boot::Boot;
@@ -55,14 +55,6 @@ pub struct Plugin {
     turns: Turns,
     /// What its machines boot with; `None` where their images join by themselves.
     boot: Option<Boot>,
-}
-
-/// What a scope has.
-#[derive(Debug, Clone)]
-struct Listing {
-    as_of: Timestamp,
-    instances: BTreeMap<ProviderId, Arc<Instance>>,
-    ended: BTreeMap<ProviderId, EndedWhy>,
 }
 
 /// What a plugin says of itself.
@@ -256,7 +248,7 @@ impl Plugin {
             if page.last {
                 let as_of = page.as_of.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
                 let as_of = as_of.ok_or_else(|| self.error("the last page of List has no as_of"))?;
-                return Ok(Listing { as_of, instances, ended });
+                return Ok(Listing { as_of, instances, ended, outdated: BTreeMap::new() });
             }
         }
         Err(self.error(format!("the listing of {scope:?} broke off before its last page")))
@@ -308,21 +300,20 @@ impl Supplier for Plugin {
         .boxed()
     }
 
-    fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
+    fn observe(&self, _: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
         async move {
             let described = self.described().await?;
-            let mut all = Observation::complete(now, BTreeMap::new());
-            let (mut first_error, mut newest) = (None, None);
             // All at once, each with a time of its own: one that hangs must not make the others old.
             let lists = described.scopes.iter().map(|(scope, regions)| async move {
                 let late = |_| Err(self.error(format!("no listing of {scope:?} within {} s", LISTED_WITHIN.as_secs())));
                 (scope, regions, timeout(LISTED_WITHIN, self.list(scope)).await.unwrap_or_else(late))
             });
+            let (mut parts, mut first_error, mut was_listed) = (Vec::new(), None, false);
             for (scope, regions, answer) in join_all(lists).await {
                 let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
                 match answer {
                     Ok(listing) => {
-                        newest = newest.max(Some(listing.as_of));
+                        was_listed = true;
                         listed.insert(scope.clone(), listing);
                     }
                     Err(error) => {
@@ -330,24 +321,12 @@ impl Supplier for Plugin {
                         first_error.get_or_insert(error);
                     }
                 }
-                let last = listed.get(scope);
-                let as_of = last.map_or(Timestamp::UNIX_EPOCH, |last| last.as_of);
-                for region in regions {
-                    // Where several scopes have a region, it is as old as the oldest.
-                    let known = all.older.entry(region.clone()).or_insert(as_of);
-                    *known = as_of.min(*known);
-                }
-                if let Some(Listing { instances, ended, .. }) = last {
-                    all.instances.extend(instances.iter().map(|(id, made)| (id.clone(), Arc::clone(made))));
-                    all.ended.extend(ended.iter().map(|(id, why)| (id.clone(), *why)));
-                }
+                parts.push((regions.iter().cloned(), listed.get(scope).cloned()));
             }
-            let Some(newest) = newest else {
+            if !was_listed {
                 return Err(first_error.unwrap_or_else(|| self.error("it has no scope")));
-            };
-            all.as_of = newest;
-            all.older.retain(|_, as_of| *as_of < newest);
-            Ok(all)
+            }
+            Ok(Observation::of_parts(parts))
         }
         .boxed()
     }

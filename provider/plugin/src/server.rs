@@ -122,7 +122,7 @@ impl Service for Served {
             .chunks(PAGE)
             .map(|page| Ok(wire::ListResponse { instances: page.to_vec(), ..wire::ListResponse::default() }))
             .collect();
-        let as_of = Some(convert::to_moment(seen.as_of));
+        let as_of = Some(convert::to_moment(seen.oldest()));
         let gone = seen.ended.iter().map(|(machine, why)| convert::to_gone(machine, *why)).collect();
         pages.push(Ok(wire::ListResponse { instances: Vec::new(), last: true, complete: seen.complete, as_of, gone }));
         Ok(Response::new(Box::pin(futures::stream::iter(pages))))

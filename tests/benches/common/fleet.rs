@@ -25,7 +25,7 @@ use stoker_core::facts::node_status::ShownStatus;
 use stoker_core::facts::reading::seen::{Activity, Hearing, Seen, SeenGpu, Xids};
 use stoker_core::facts::reading::{DriverState, Measured, Source};
 use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
-use stoker_core::facts::supply::{Instance, InstanceState, KeyParts, MarketFacts, Observation};
+use stoker_core::facts::supply::{Covered, Instance, InstanceState, KeyParts, MarketFacts, Observation};
 use stoker_core::limits::usage::Usage;
 use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
@@ -173,7 +173,8 @@ impl Fleet {
     /// Every inventory is of now.
     fn list_anew(&mut self) -> Result<()> {
         for inventory in self.snapshot.suppliers.values_mut() {
-            Arc::make_mut(inventory.as_mut().context("an inventory that is not known")?).as_of = self.now;
+            let inventory = inventory.as_mut().context("an inventory that is not known")?;
+            Arc::make_mut(inventory).covered = Covered::Everywhere(self.now);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::reply::{Refusal, Wire};
 use crate::request::{Asked, Params};
-use crate::world::World;
+use crate::world::{World, scrambled};
 
 /// Bytes of a huge answer: more than a careful client reads.
 const HUGE: usize = 17 << 20;
@@ -64,6 +64,8 @@ pub struct Rule {
     pub region: Option<String>,
     /// How many calls still meet it; else all.
     pub times: Option<u32>,
+    /// Of a thousand calls so many meet it, drawn by the world's seed; else all.
+    pub per_thousand: Option<u32>,
     /// How long the answer is held back, after the call was done.
     pub delay: Duration,
     /// What they meet.
@@ -80,6 +82,12 @@ impl Rule {
     #[must_use]
     pub fn times(self, times: u32) -> Self {
         Self { times: Some(times), ..self }
+    }
+
+    /// Only so many of a thousand times, by chance.
+    #[must_use]
+    pub fn per_thousand(self, calls: u32) -> Self {
+        Self { per_thousand: Some(calls), ..self }
     }
 
     /// Only in that region.
@@ -101,8 +109,9 @@ impl Rule {
         Self { delay, ..self }
     }
 
-    fn meets(&self, asked: &Asked) -> bool {
+    fn meets(&self, asked: &Asked, drawn: u64) -> bool {
         self.times != Some(0)
+            && self.per_thousand.is_none_or(|calls| drawn < u64::from(calls))
             && self.action.as_ref().is_none_or(|action| *action == asked.action)
             && self.region.as_ref().is_none_or(|region| *region == asked.region)
             && self.matching.iter().all(|(name, value)| asked.has(name, value))
@@ -133,7 +142,13 @@ pub struct Call {
 impl World {
     /// What a call meets.
     pub(crate) fn met(&mut self, asked: &Asked) -> (Fault, Duration) {
-        let Some(rule) = self.rules.iter_mut().find(|rule| rule.meets(asked)) else { return Default::default() };
+        let (call, seed) = (self.calls_met, self.seed);
+        self.calls_met += 1;
+        // Each rule draws for itself: what one leaves is not what the next one has too.
+        let drawn = |rule: usize| scrambled(&format!("{seed} {call} {rule}")) % 1_000;
+        let rules = self.rules.iter_mut().enumerate();
+        let met = rules.map(|(at, rule)| (drawn(at), rule)).find(|(drawn, rule)| rule.meets(asked, *drawn));
+        let Some((_, rule)) = met else { return Default::default() };
         rule.times = rule.times.map(|times| times.saturating_sub(1));
         (rule.answer.clone(), rule.delay)
     }

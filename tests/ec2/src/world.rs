@@ -53,12 +53,15 @@ pub struct World {
     pub require_tags: Option<String>,
     /// Faults; the first that matches a call wins.
     pub rules: Vec<Rule>,
+    /// What chance is drawn from.
+    pub seed: u64,
     /// Every call, in order.
     pub calls: Vec<Call>,
     /// Ids that any `TerminateInstances` named, refused ones too.
     pub named_to_end: BTreeSet<String>,
     pub(crate) tokens: BTreeMap<(String, String, String, String), Use>,
     pub(crate) tokens_left: Buckets,
+    pub(crate) calls_met: u64,
     /// How many ids were given out.
     made: u64,
 }
@@ -84,6 +87,8 @@ impl World {
             buckets: true,
             require_tags: None,
             rules: Vec::new(),
+            seed: 0,
+            calls_met: 0,
             calls: Vec::new(),
             named_to_end: BTreeSet::new(),
             tokens: BTreeMap::new(),

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use stoker_core::state::record::Record;
 use stoker_service::certs::Tryout;
 use stoker_simulated::ca_client::GrpcCaClient;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -419,6 +420,15 @@ impl Bench {
         let output = command.args(["groups", "--url", &url]).output().await.context("stoker groups")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The machines of Stoker's records, by what suppliers call them; a record that has none, by its placeholder.
+    pub async fn records(&self) -> anyhow::Result<BTreeSet<String>> {
+        let answer = self.get("/debug/view").await.map_err(anyhow::Error::msg)?;
+        let body = answer.split_once("\r\n\r\n").context("an answer without a body")?.1;
+        let view: serde_json::Value = serde_json::from_str(body)?;
+        let records: Vec<Record> = serde_json::from_value(view["records"].clone())?;
+        Ok(records.iter().map(|record| record.shown_id().to_string()).collect())
     }
 
     /// What Stoker's side port answers; the error is what it says when all is not well.

@@ -1,6 +1,6 @@
 //! What a test does to the cluster, and what it looks at, as its administrator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
@@ -280,6 +280,22 @@ impl Cluster {
             Ok(if nodes.len() == count { Ok(nodes) } else { Err(seen) })
         })
         .await
+    }
+
+    /// The nodes of Stoker's that are closed to new pods.
+    pub async fn ours_cordoned(&self) -> anyhow::Result<BTreeSet<String>> {
+        let is_closed = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+        Ok(self.ours().await?.iter().filter(|node| is_closed(node)).map(kube::ResourceExt::name_any).collect())
+    }
+
+    /// What the nodes of Stoker's call their machines.
+    pub async fn ours_by_machine(&self) -> anyhow::Result<BTreeSet<String>> {
+        Ok(self.ours().await?.into_iter().filter_map(|node| node.spec?.provider_id).collect())
+    }
+
+    /// The pods of the default namespace, by name.
+    pub async fn pod_names(&self) -> anyhow::Result<BTreeSet<String>> {
+        Ok(self.pods().list_metadata(&ListParams::default()).await?.items.iter().map(kube::ResourceExt::name_any).collect())
     }
 
     /// Sets an annotation on a node.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -29,6 +29,7 @@ pub struct Ec2 {
     pub peer: Peer,
     served: Served,
     kubelets: AbortOnDropHandle<()>,
+    file: PathBuf,
 }
 
 impl Ec2 {
@@ -43,16 +44,24 @@ impl Ec2 {
             world.region("us-east-1").add_queue(QUEUE);
         }
         let served = peer.listen().await;
-        let url = served.url();
+        let file = dir.join("aws.yaml");
+        let kubelets = AbortOnDropHandle::new(tokio::spawn(run_kubelets(peer.clone(), client)));
+        let cloud = Self { peer, served, kubelets, file };
+        cloud.configure("us-east-1")?;
+        Ok(cloud)
+    }
+
+    /// Writes the file that Stoker reads, with that region and no other.
+    pub fn configure(&self, region: &str) -> anyhow::Result<()> {
         let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
-        let endpoints: BTreeMap<&str, &str> = services.iter().map(|service| (*service, url)).collect();
+        let endpoints: BTreeMap<&str, &str> = services.iter().map(|service| (*service, self.served.url())).collect();
         let tags = json!({ "tags": { "stoker.dev/discovery": "prod" } });
         let file = json!({
             "apiVersion": "stoker.dev/v1alpha1",
             "kind": "AwsSupplier",
             "cluster": { "name": "prod" },
             "regions": [{
-                "name": "us-east-1",
+                "name": region,
                 "subnets": tags,
                 "securityGroups": tags,
                 "interruptionQueue": QUEUE,
@@ -60,21 +69,19 @@ impl Ec2 {
             }],
             "nodeClasses": { "gpu": { "instanceProfile": "stoker-node" } },
         });
-        fs::write(dir.join("aws.yaml"), file.to_string())?;
-        let kubelets = AbortOnDropHandle::new(tokio::spawn(run_kubelets(peer.clone(), client)));
-        Ok(Self { peer, served, kubelets })
+        Ok(fs::write(&self.file, file.to_string())?)
     }
 
     /// What a process that calls it needs in its environment.
     pub fn environment(&self) -> [(&'static str, &'static str); 3] {
         // Kept by the process that has them, so that no field is only held.
-        let _ = (&self.served, &self.kubelets);
+        let _ = &self.kubelets;
         [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_EC2_METADATA_DISABLED", "true")]
     }
 
-    /// Machines that have not ended.
+    /// Machines that have not ended, by what their Nodes call them.
     pub fn alive(&self) -> BTreeSet<String> {
-        self.peer.world().alive().iter().map(|machine| machine.id.clone()).collect()
+        self.peer.world().alive().into_iter().map(provider_id).collect()
     }
 
     /// No token ever made two machines, or was used in two zones.

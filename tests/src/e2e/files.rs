@@ -11,6 +11,8 @@ pub struct Files {
     pub seed: u32,
     /// `minNodes` of the pool `small`.
     pub floor: u32,
+    /// `maxNodes` of the pool `small`.
+    pub most: u32,
     /// `maxNodes` of the pool `big`.
     pub big: u32,
     /// What the pool `small` buys.
@@ -40,6 +42,7 @@ pub const CALM: Files = Files {
     boot_seconds: 3,
     seed: 7,
     floor: 0,
+    most: 8,
     big: 4,
     prefer: "on-demand",
     spot: "",
@@ -57,7 +60,7 @@ impl Files {
     /// Two pools over two zones: `small` has one GPU a node, `big` four or eight. Unless `small` says otherwise, free nodes go by the
     /// autoscaler's timers alone. The scenario's files are in `dir`.
     pub fn policy(&self, dir: &Path) -> String {
-        let Self { floor, big, prefer, spot, small, isolation, more, .. } = self;
+        let Self { floor, most, big, prefer, spot, small, isolation, more, .. } = self;
         // KWOK gives zones no names of its own.
         let (suppliers, class, zones) = if self.karpenter {
             ("suppliers: [{ name: karpenter, kind: karpenter }]\n".to_owned(), "  nodeClass: gpu\n", "use1-az1, use1-az2")
@@ -79,7 +82,7 @@ defaults: {{ bootDeadline: 60s }}
   gpu: {{ models: [L4], count: 1, minMemoryGiB: 20 }}
   where: {{ clouds: [aws], regions: [us-east-1], zones: [{zones}] }}
   capacity: {{ prefer: [{prefer}]{spot} }}
-  limits: {{ minNodes: {floor}, maxNodes: 8 }}
+  limits: {{ minNodes: {floor}, maxNodes: {most} }}
 {small}{class}- name: big
   workload: training
   gpu: {{ models: [L4, A10G], count: [4, 8] }}

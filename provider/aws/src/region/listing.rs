@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use stoker_core::base::ids::{ProviderId, ZoneId};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::facts::outdated::Outdated;
-use stoker_core::facts::supply::{EndedWhy, Instance, InstanceState};
+use stoker_core::facts::supply::{Instance, InstanceState, Listing};
 use tokio::time::Instant;
 
 use super::{LookedUp, RegionSupplier, SHOWN_WITHIN};
@@ -32,11 +32,9 @@ const END_AT_ONCE: usize = 100;
 
 /// The machines of a region.
 #[derive(Debug, Clone)]
-pub(crate) struct Listing {
-    pub(crate) as_of: Timestamp,
+pub(crate) struct Listed {
     asked_at: Instant,
-    pub(crate) instances: BTreeMap<ProviderId, Arc<Instance>>,
-    pub(crate) ended: BTreeMap<ProviderId, EndedWhy>,
+    pub(crate) machines: Listing,
     /// What machines were made with, where they say.
     made_with: BTreeMap<ProviderId, MadeWith>,
     /// Machines that bear the cluster's tag and cannot be read.
@@ -45,15 +43,10 @@ pub(crate) struct Listing {
     stopped: Vec<String>,
 }
 
-impl Listing {
-    /// Machines that would be made differently by what was looked up last.
-    pub(crate) fn outdated<'a>(&'a self, looked: &'a LookedUp) -> impl Iterator<Item = (ProviderId, Outdated)> + 'a {
-        self.made_with.iter().filter_map(|(id, made_with)| Some((id.clone(), made_with.outdated(looked)?)))
-    }
-
+impl Listed {
     fn is_busy(&self) -> bool {
         let moves = |made: &Arc<Instance>| matches!(made.state, InstanceState::Pending | InstanceState::Stopping);
-        self.instances.values().any(moves)
+        self.machines.instances.values().any(moves)
     }
 }
 
@@ -80,7 +73,14 @@ impl RegionSupplier {
             self.end_stopped(&listing.stopped).await;
             listing
         };
-        Ok(self.with_what_is_known(listing))
+        Ok(self.with_what_is_known(listing.machines))
+    }
+
+    /// Its machines that would be made differently by what was looked up.
+    pub(crate) fn outdated(&self, looked: &LookedUp) -> BTreeMap<ProviderId, Outdated> {
+        let known = self.known();
+        let made_with = known.listing.iter().flat_map(|listing| &listing.made_with);
+        made_with.filter_map(|(id, made_with)| Some((id.clone(), made_with.outdated(looked)?))).collect()
     }
 
     /// Whether it may have machines: unless a listing shows none, and no launch is open.
@@ -91,7 +91,7 @@ impl RegionSupplier {
 
     /// What was listed last, with what is known beside it; `None` while nothing was.
     pub(crate) fn last_listing(&self) -> Option<Listing> {
-        let listing = self.known().listing.clone()?;
+        let listing = self.known().listing.as_ref()?.machines.clone();
         Some(self.with_what_is_known(listing))
     }
 
@@ -113,7 +113,7 @@ impl RegionSupplier {
     }
 
     /// Asks for every page: one that fails fails them all, so that no machine seems to be missing.
-    async fn ask_for_all(&self, now: Timestamp) -> Result<Listing, Failure> {
+    async fn ask_for_all(&self, now: Timestamp) -> Result<Listed, Failure> {
         let asked_at = Instant::now();
         let states = ["pending", "running", "shutting-down", "stopping", "stopped", "terminated"];
         let all = Form::ec2("DescribeInstances")
@@ -122,15 +122,9 @@ impl RegionSupplier {
             .with("MaxResults", PAGE.to_string());
         let zones = self.known().looked_up.clone();
         let zone_id = |name: &str| -> Option<ZoneId> { zones.as_ref()?.zone_id(name) };
-        let mut listing = Listing {
-            as_of: now,
-            asked_at,
-            instances: BTreeMap::new(),
-            ended: BTreeMap::new(),
-            made_with: BTreeMap::new(),
-            unreadable: Vec::new(),
-            stopped: Vec::new(),
-        };
+        let machines = Listing { as_of: now, instances: BTreeMap::new(), ended: BTreeMap::new(), outdated: BTreeMap::new() };
+        let mut listing =
+            Listed { asked_at, machines, made_with: BTreeMap::new(), unreadable: Vec::new(), stopped: Vec::new() };
         let (mut page, mut seen) = (all.clone(), BTreeSet::new());
         loop {
             let Machines { reservation_set, next_token } = self.api.ask(Service::Ec2, &page).await?;
@@ -144,27 +138,27 @@ impl RegionSupplier {
                 self.list_one(&mut listing, &machine, zone_id);
             }
             let Some(next) = next_token else { break };
-            if listing.instances.len() + listing.ended.len() > MOST || !seen.insert(next.clone()) {
+            if listing.machines.instances.len() + listing.machines.ended.len() > MOST || !seen.insert(next.clone()) {
                 let why = format!("the listing has more than {MOST} machines, or goes round in circles");
                 return Err(Failure::NoAnswer { action: "DescribeInstances", why });
             }
             page = all.clone().with("NextToken", next);
         }
-        if listing.instances.is_empty() {
+        if listing.machines.instances.is_empty() {
             // Other credentials see nothing of ours, and all would seem lost.
             self.account().await?;
         }
         Ok(listing)
     }
 
-    fn list_one(&self, listing: &mut Listing, machine: &Machine, zone_id: impl Fn(&str) -> Option<ZoneId>) {
+    fn list_one(&self, listing: &mut Listed, machine: &Machine, zone_id: impl Fn(&str) -> Option<ZoneId>) {
         let id = &machine.instance_id;
         if machine::is_gone(machine) {
             let Ok(provider_id) = machine::provider_id(machine) else { return };
             // It may have ended before any listing had it.
             self.known().made.remove(&provider_id);
             if let Some(why) = machine::why_ended(machine) {
-                listing.ended.insert(provider_id, why);
+                listing.machines.ended.insert(provider_id, why);
             }
             return;
         }
@@ -176,7 +170,7 @@ impl RegionSupplier {
                 if let Some(made_with) = MadeWith::of(machine) {
                     listing.made_with.insert(instance.provider_id.clone(), made_with);
                 }
-                listing.instances.insert(instance.provider_id.clone(), Arc::new(instance));
+                listing.machines.instances.insert(instance.provider_id.clone(), Arc::new(instance));
             }
             // Told of, and never ended.
             Err(why) => listing.unreadable.push(why),
@@ -245,7 +239,7 @@ impl RegionSupplier {
             return Ok(true);
         }
         let listing = known.listing.as_ref().ok_or("the machines of its region are not listed yet")?;
-        Ok(listing.instances.contains_key(id))
+        Ok(listing.machines.instances.contains_key(id))
     }
 
     async fn end_some(&self, ids: &[String]) -> Result<(), Failure> {

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::config::RegionConfig;
 use crate::wire::Api;
 use facts::Facts;
-use listing::Listing;
+use listing::Listed;
 pub(crate) use lookup::LookedUp;
 
 /// Launches at once.
@@ -69,7 +69,7 @@ struct Known {
     newer_images: BTreeSet<String>,
     /// Why the last look failed.
     look_failed: Option<String>,
-    listing: Option<Listing>,
+    listing: Option<Listed>,
     /// Machines made or found of late: a listing may not have them yet.
     made: BTreeMap<ProviderId, (Arc<Instance>, Instant)>,
     /// Launches of which EC2 may know more than is known here: when it was asked and did not answer, the last time last.

@@ -3,8 +3,9 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use tokio::time::{Instant, sleep};
 
@@ -88,20 +89,24 @@ impl RegionSupplier {
             // A queue that does not hold questions would be asked without end.
             sleep(Duration::from_secs(1)).await;
         }
-        for Message { body, receipt_handle } in messages {
-            match serde_json::from_str(&body) {
+        for message in &messages {
+            match serde_json::from_str(&message.body) {
                 Ok(event) => self.take(&event),
                 Err(error) => tracing::warn!(region = %self.name, %error, "a message of the queue is no event; it is deleted"),
             }
-            let done = json!({ "QueueUrl": url, "ReceiptHandle": receipt_handle });
-            // What is not deleted comes again, and says the same.
-            if let Err(failure) =
-                self.api.json_once::<serde_json::Value>(Service::Sqs, "DeleteMessage", &done, ANSWERED_WITHIN).await
-            {
-                tracing::warn!(region = %self.name, %failure, "a message cannot be deleted; it comes again");
-            }
         }
+        // At once: where many machines are taken back, the next messages wait for this.
+        join_all(messages.iter().map(|message| self.delete(&url, message))).await;
         Ok(())
+    }
+
+    /// Deletes a message. What is not deleted comes again, and says the same.
+    async fn delete(&self, url: &str, message: &Message) {
+        let done = json!({ "QueueUrl": url, "ReceiptHandle": message.receipt_handle });
+        let deleted = self.api.json_once::<Value>(Service::Sqs, "DeleteMessage", &done, ANSWERED_WITHIN).await;
+        if let Err(failure) = deleted {
+            tracing::warn!(region = %self.name, %failure, "a message cannot be deleted; it comes again");
+        }
     }
 
     /// Takes an event. One of a kind that says nothing of machines is left.

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, ProviderId, Region};
-use stoker_core::facts::supply::{EndedWhy, InstanceState};
+use stoker_core::facts::supply::{Covered, EndedWhy, InstanceState, Observation};
 use stoker_core::market::offer::CapacityType;
 use stoker_fake_ec2::{Fault, Machine, Rule, World};
 use tokio::time::sleep;
 
-use crate::bench::{Bench, file_of_two_regions};
+use crate::bench::{Bench, FILE, file_of_two_regions};
 
-fn place(region: &str) -> (Cloud, Region) {
-    (Cloud::new("aws").unwrap(), Region::new(region).unwrap())
+/// When a region was listed; `None` where it is not covered.
+fn listed_at(listed: &Observation, region: &str) -> Option<Timestamp> {
+    let Covered::Regions(regions) = &listed.covered else { panic!("{listed:?}") };
+    regions.get(&(Cloud::new("aws").unwrap(), Region::new(region).unwrap())).copied()
 }
 
 /// Another machine like the first, of that record.
@@ -40,7 +42,7 @@ async fn a_machine_that_ec2_does_not_show_yet_is_listed() {
     let made = bench.made(&bench.usual(1)).await;
     for _ in 0..30 {
         let listed = bench.list().await.unwrap();
-        assert!(listed.complete && listed.older.is_empty());
+        assert!(listed.complete && listed_at(&listed, "us-east-1").is_some());
         assert!(listed.instances.contains_key(&made.provider_id), "lost at {}", bench.now());
         sleep(Duration::from_secs(2)).await;
     }
@@ -103,14 +105,14 @@ async fn a_page_that_fails_makes_a_listing_old_and_no_machine_lost() {
     all.insert(west.provider_id.clone());
     sleep(Duration::from_mins(6)).await;
     let listed = bench.list().await.unwrap();
-    assert_eq!((listed.instances.keys().cloned().collect(), listed.older.len()), (all.clone(), 0));
+    assert_eq!((listed.instances.keys().cloned().collect(), listed.oldest()), (all.clone(), listed.as_of()));
     sleep(Duration::from_secs(30)).await;
     let page = Rule::of("DescribeInstances", Fault::status(500, "InternalError", "later"));
     bench.world(|world| world.fault(page.matching("NextToken", "page-2*").region("us-east-1")));
     let later = bench.list().await.unwrap();
     assert_eq!(later.instances.keys().cloned().collect::<BTreeSet<_>>(), all);
-    assert_eq!(later.older.get(&place("us-east-1")), Some(&listed.as_of));
-    assert!(later.as_of > listed.as_of, "the other region is listed anew");
+    assert_eq!(listed_at(&later, "us-east-1"), Some(listed.as_of()));
+    assert!(later.as_of() > listed.as_of(), "the other region is listed anew");
     // The other region goes on: what is ended there is seen.
     assert_eq!(bench.end(std::slice::from_ref(&west.provider_id)).await[&west.provider_id], Ok(()));
     sleep(Duration::from_mins(1)).await;
@@ -126,12 +128,31 @@ async fn a_region_that_is_down_from_the_start_does_not_blind_the_other() {
     let made = bench.made(&bench.usual(1)).await;
     let listed = bench.list().await.unwrap();
     assert!(listed.instances.contains_key(&made.provider_id));
-    assert_eq!(listed.older.get(&place("us-west-2")), Some(&Timestamp::UNIX_EPOCH));
+    assert_eq!(listed_at(&listed, "us-west-2"), Some(Timestamp::UNIX_EPOCH));
     let mut bench = bench;
     bench.restart().await;
     bench.world(|world| world.fault(Rule { answer: Fault::Cut, ..Rule::default() }));
     let error = bench.list().await.unwrap_err();
     assert!(error.message.contains("the connection was cut"), "{error}");
+}
+
+/// Nobody lists it: whoever has a machine there on record hears nothing of it, and does not take it for lost.
+#[tokio::test(start_paused = true)]
+async fn a_region_that_is_left_out_before_a_restart_is_not_covered() {
+    let mut bench = Bench::with_file(&file_of_two_regions()).await;
+    bench.world(|world| world.add_region("us-west-2", &[("a", "usw2-az1")]).spot_role = true);
+    let east = bench.made(&bench.usual(1)).await;
+    let west = bench.made(&bench.order(2, "g6.xlarge", "usw2-az1", CapacityType::OnDemand)).await;
+    bench.restart_with(FILE).await;
+    sleep(Duration::from_mins(1)).await;
+    let listed = bench.list().await.unwrap();
+    assert_eq!(listed.instances.keys().collect::<Vec<_>>(), [&east.provider_id]);
+    assert_eq!(listed_at(&listed, "us-east-1"), Some(listed.as_of()));
+    assert_eq!(listed_at(&listed, "us-west-2"), None);
+    let error = bench.end(std::slice::from_ref(&west.provider_id)).await.remove(&west.provider_id).unwrap().unwrap_err();
+    assert!(error.message.contains("add it again"), "{error}");
+    bench.restart_with(&file_of_two_regions()).await;
+    assert_eq!(bench.list().await.unwrap().instances.len(), 2);
 }
 
 /// Scenario 14.

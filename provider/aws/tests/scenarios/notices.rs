@@ -6,11 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::ids::ProviderId;
 use stoker_core::facts::supply::InstanceState;
 use stoker_core::market::offer::CapacityType;
-use stoker_fake_ec2::{Machine, events};
+use stoker_fake_ec2::{Fault, Machine, Rule, events};
 use stoker_service::suppliers::Supplier as _;
 use tokio::time::{sleep, timeout};
 
 use crate::bench::{Bench, file_with};
+use crate::listing::another;
 
 const QUEUE: &str = "stoker-prod";
 
@@ -69,6 +70,26 @@ async fn a_notice_of_the_queue_is_told_once_whatever_comes_with_it() {
     assert_eq!(bench.list().await.unwrap().instances.len(), 1);
     assert_eq!(messages(&bench), 0, "junk and foreign notices are deleted too");
     assert_eq!(bench.faults(), "");
+}
+
+/// What is deleted does not keep what still waits in the queue from being told.
+#[tokio::test(start_paused = true)]
+async fn fifty_notices_at_once_are_told_within_a_second() {
+    let bench = with_queue().await;
+    let (_, machine) = running(&bench, 1).await;
+    let ids: Vec<String> = (2..=50).map(|record| bench.world(|world| another(world, record, |_| {}))).collect();
+    for action in ["ReceiveMessage", "DeleteMessage"] {
+        bench.world(|world| world.fault(Rule::of(action, Fault::None).delay(Duration::from_millis(50))));
+    }
+    sleep(Duration::from_secs(25)).await;
+    bench.list().await.unwrap();
+    let at = moment(&bench);
+    let machines = ids.into_iter().map(|id| Machine { id, ..machine.clone() }).chain([machine.clone()]);
+    machines.for_each(|machine| bench.peer.send(QUEUE, &events::spot_interruption(&machine, at)));
+    sleep(Duration::from_secs(1)).await;
+    let listed = bench.list().await.unwrap().instances;
+    let reclaimed = listed.values().filter(|made| matches!(made.state, InstanceState::Reclaiming { .. })).count();
+    assert_eq!((reclaimed, messages(&bench)), (50, 0));
 }
 
 /// Scenario 17: without its queue it falls back to asking, says so, and goes back to the queue.

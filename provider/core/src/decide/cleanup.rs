@@ -10,6 +10,7 @@ use super::{UNUSED_AFTER, disrupt, tells_of_now};
 use crate::base::ids::{NodeGroupId, ProviderId, RecordId};
 use crate::base::index::Lookup;
 use crate::base::sabotage;
+use crate::catalogue::group::Group;
 use crate::facts::snapshot::Hold;
 use crate::facts::supply::{InstanceState, KeyText};
 use crate::plan::{Action, Ending, FreeNodes, HoldFor, Note};
@@ -196,7 +197,8 @@ pub(super) fn holds<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, kept: &[(Rec
     held
 }
 
-/// Node objects of machines that are gone, by fresh inventories: an old one does not list what was made since.
+/// Node objects of machines that are gone, by fresh inventories: an old one does not list what was made since, and one that does not
+/// cover the group's region never did.
 pub(super) fn gone_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     if changes.caution().is_some() {
         return;
@@ -209,6 +211,12 @@ pub(super) fn gone_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             && inventories
                 .values()
                 .all(|inventory| inventory.as_ref().is_some_and(|i| tells_of_now(i, pass.now) && i.oldest() >= settled));
+        let group = || pass.catalogue.group_or_remembered(node.group.as_ref()?, &changes.memory);
+        let covers = |group: &Group| {
+            let inventory = inventories.get(&group.supplier).and_then(Option::as_ref);
+            inventory.is_some_and(|inventory| inventory.covered.region(&group.place).is_some())
+        };
+        let gone = gone && group().is_none_or(|group| covers(group));
         let mut records = changes.memory.records.values();
         let mut counted = || records.any(|record| record.may_run() && record.instance() == Some(provider_id));
         if gone && !counted() && !sabotage::on("dead-nodes-stay") {

@@ -322,14 +322,10 @@ pub enum InstanceState {
 /// What a supplier has, as of a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
-    /// When this was true.
-    pub as_of: Timestamp,
+    /// Which regions it is of, and when it was true.
+    pub covered: Covered,
     /// Whether everything is listed. An incomplete listing says nothing about what it leaves out.
     pub complete: bool,
-    /// Regions of which the listing is older than that: a supplier lists each of its scopes by itself, and one may fail. One that was never
-    /// listed is as old as time.
-    #[serde(default, with = "crate::base::pairs", skip_serializing_if = "BTreeMap::is_empty")]
-    pub older: BTreeMap<(Cloud, Region), Timestamp>,
     /// Why machines ended that ended lately, where the supplier knows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ended: BTreeMap<ProviderId, EndedWhy>,
@@ -338,6 +334,30 @@ pub struct Observation {
     pub outdated: BTreeMap<ProviderId, Outdated>,
     /// Every instance that carries this cluster's name. An instance that ended is not listed.
     pub instances: BTreeMap<ProviderId, Arc<Instance>>,
+}
+
+/// The regions of a listing, and as of when each was listed. Of any other it says nothing: a machine there is not lost for not being
+/// listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Covered {
+    /// Every region, as of one moment.
+    Everywhere(Timestamp),
+    /// These, each listed by itself. One that was never listed is as old as time.
+    Regions(#[serde(with = "crate::base::pairs")] BTreeMap<(Cloud, Region), Timestamp>),
+}
+
+/// What one part of a supplier listed: an account in a region, or a scope of a plugin's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// When this was true.
+    pub as_of: Timestamp,
+    /// As in [`Observation`].
+    pub instances: BTreeMap<ProviderId, Arc<Instance>>,
+    /// As in [`Observation`].
+    pub ended: BTreeMap<ProviderId, EndedWhy>,
+    /// As in [`Observation`].
+    pub outdated: BTreeMap<ProviderId, Outdated>,
 }
 
 /// Why a machine ended.
@@ -367,33 +387,86 @@ impl EndedWhy {
 }
 
 impl Observation {
-    /// A listing of everything, all of it true then.
+    /// A listing of everything everywhere, all of it true then.
     pub const fn complete(as_of: Timestamp, instances: BTreeMap<ProviderId, Arc<Instance>>) -> Self {
-        Self { as_of, complete: true, older: BTreeMap::new(), ended: BTreeMap::new(), outdated: BTreeMap::new(), instances }
+        Self {
+            covered: Covered::Everywhere(as_of),
+            complete: true,
+            ended: BTreeMap::new(),
+            outdated: BTreeMap::new(),
+            instances,
+        }
     }
 
-    /// When the listing of that place's region was true.
-    pub fn as_of_in(&self, place: &Place) -> Timestamp {
-        // Most listings have none that is older, and the key is two texts.
-        if self.older.is_empty() {
-            return self.as_of;
+    /// The listing of a supplier that lists its parts by themselves: of each its regions, and what was listed of it last; `None` where
+    /// nothing ever was. A region that several parts have is as old as the oldest.
+    pub fn of_parts(parts: impl IntoIterator<Item = (impl IntoIterator<Item = (Cloud, Region)>, Option<Listing>)>) -> Self {
+        let mut regions = BTreeMap::new();
+        let mut all = Self::complete(Timestamp::UNIX_EPOCH, BTreeMap::new());
+        for (of_part, listing) in parts {
+            let as_of = listing.as_ref().map_or(Timestamp::UNIX_EPOCH, |listing| listing.as_of);
+            for region in of_part {
+                regions.entry(region).and_modify(|known: &mut Timestamp| *known = as_of.min(*known)).or_insert(as_of);
+            }
+            if let Some(listing) = listing {
+                all.instances.extend(listing.instances);
+                all.ended.extend(listing.ended);
+                all.outdated.extend(listing.outdated);
+            }
         }
-        self.older.get(&(place.cloud.clone(), place.region.clone())).map_or(self.as_of, |older| self.as_of.min(*older))
+        Self { covered: Covered::Regions(regions), ..all }
+    }
+
+    /// When the newest part of the listing was true.
+    pub fn as_of(&self) -> Timestamp {
+        self.covered.moments().max().unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    /// When the listing of that place's region was true; at the beginning of time, where it does not cover that region.
+    pub fn as_of_in(&self, place: &Place) -> Timestamp {
+        self.covered.region(place).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     /// When the oldest part of the listing was true.
     pub fn oldest(&self) -> Timestamp {
-        self.older.values().copied().fold(self.as_of, Timestamp::min)
+        self.covered.moments().min().unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     /// The same, with nothing later than `now`: the supplier's clock may be ahead.
     #[must_use]
     pub fn happened_by(mut self, now: Timestamp) -> Self {
-        self.as_of = self.as_of.min(now);
+        match &mut self.covered {
+            Covered::Everywhere(as_of) => *as_of = now.min(*as_of),
+            Covered::Regions(regions) => regions.values_mut().for_each(|as_of| *as_of = now.min(*as_of)),
+        }
         for made in self.instances.values_mut().filter(|made| made.launched_at > now) {
             *made = Arc::new(Instance::clone(made).happened_by(now));
         }
         self
+    }
+}
+
+impl Covered {
+    /// When that place's region was listed; `None` where it is not one of these.
+    pub fn region(&self, place: &Place) -> Option<Timestamp> {
+        match self {
+            Self::Everywhere(as_of) => Some(*as_of),
+            // There are few, and a key would be a copy of two texts.
+            Self::Regions(regions) => {
+                let mut regions = regions.iter();
+                regions
+                    .find_map(|((cloud, region), as_of)| (*cloud == place.cloud && *region == place.region).then_some(*as_of))
+            }
+        }
+    }
+
+    /// The moments as of which it was listed.
+    pub fn moments(&self) -> impl Iterator<Item = Timestamp> {
+        let (everywhere, regions) = match self {
+            Self::Everywhere(as_of) => (Some(*as_of), None),
+            Self::Regions(regions) => (None, Some(regions.values().copied())),
+        };
+        everywhere.into_iter().chain(regions.into_iter().flatten())
     }
 }
 

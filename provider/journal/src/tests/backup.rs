@@ -96,7 +96,7 @@ async fn a_backup_of_which_any_row_was_changed_is_not_restored() {
     journal.reader().backup(&whole).await.unwrap();
     for (n, (statement, what)) in [
         ("UPDATE content SET body = REPLACE(body, '804800', '104800')", "content "),
-        ("UPDATE step SET body = REPLACE(body, '\"as_of\":', '\"as_of\": ') WHERE stream = 'snapshot'", "step "),
+        ("UPDATE step SET body = REPLACE(body, '\"covered\":', '\"covered\": ') WHERE stream = 'snapshot'", "step "),
         ("UPDATE decision SET notes = REPLACE(notes, '[', '[ ')", "decision d"),
         ("UPDATE accepted SET body = REPLACE(body, '\"delta\":', '\"delta\":1')", "accepted call "),
         ("DELETE FROM step WHERE stream = 'memory' AND seq = (SELECT MAX(base) FROM step WHERE stream = 'memory')", "step "),

@@ -19,7 +19,7 @@ use stoker_core::decide::orders;
 use stoker_core::decide::{decide, is_fresh};
 use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
-    Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, QuotaFact, Refusal, RefusalKind,
+    Covered, Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, QuotaFact, Refusal, RefusalKind,
     ReservationFact,
 };
 use stoker_core::limits::usage::Usage;
@@ -215,7 +215,7 @@ impl World {
     pub(super) fn wait(&mut self, time: SignedDuration) {
         self.now = self.now.saturating_add(time).unwrap();
         let now = self.now;
-        self.inventory(|inventory| inventory.as_of = now);
+        self.inventory(|inventory| inventory.covered = Covered::Everywhere(now));
         self.facts = Arc::new(facts(250_000, now));
     }
 

@@ -370,7 +370,7 @@ pub async fn ask(supplier: &LimitedSupplier, latest: &Latest, now: Timestamp) ->
                 None if !seen.complete => return false,
                 None => true,
                 // Asked before the last one and answered after it.
-                Some(last) if last.as_of > seen.as_of => return false,
+                Some(last) if last.as_of() > seen.as_of() => return false,
                 Some(last) => last.complete != seen.complete || last.instances != seen.instances,
             };
             // An incomplete listing must not make what is known look unseen: the last complete one stays, and ages.

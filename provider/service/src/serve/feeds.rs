@@ -142,7 +142,7 @@ pub(super) async fn start(
 /// Shows how old what each feed says is.
 fn follow_ages(feeds: &Feeds, kube: Option<&KubeFeed>, prometheus: &Prometheus, clock: &Clock, metrics: &Metrics) {
     for (supplier, latest) in feeds.pollers() {
-        let newest = move || latest.borrow().as_ref().map(|seen| seen.as_of);
+        let newest = move || latest.borrow().as_ref().map(|seen| seen.as_of());
         metrics.follow(Feed::Supplier(supplier.name().clone()), newest);
     }
     if let Some(kube) = kube.cloned() {

@@ -49,6 +49,7 @@ pub(super) fn state(
     let (for_health, for_ready, for_view) = (Arc::clone(&observer), handle.clone(), handle);
     let health_handle = for_ready.clone();
     let guests = kube.as_ref().map(KubeFeed::guests);
+    let for_listed = standings.clone();
     SideState {
         registry: Arc::new(registry),
         debug,
@@ -113,6 +114,11 @@ pub(super) fn state(
                     .faults
                     .iter()
                     .map(|fault| Condition::degraded(format!("consistency check of {}", fault.concern), fault.to_string())),
+            );
+            let view = for_ready.view();
+            let unlisted = for_listed.unlisted(&view.catalogue, &view.memory);
+            conditions.extend(
+                unlisted.into_iter().map(|(supplier, why)| Condition::degraded(format!("machines of {supplier}"), why)),
             );
             conditions.extend(observer.journal_faults().into_iter().map(|(fault, why)| match fault {
                 JournalFault::Unwritable => Condition::not_ready("journal", why),
@@ -196,7 +202,7 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand, standin
     });
     json!({
         "at": view.at,
-        "suppliers": standings.now(&view.catalogue),
+        "suppliers": standings.now(&view.catalogue, &view.memory),
         "refusedAreas": areas.collect::<Vec<_>>(),
         "ready": view.ready.as_ref().err().map(ToString::to_string),
         "faults": view.memory.faults,

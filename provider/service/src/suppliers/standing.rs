@@ -9,11 +9,15 @@ use stoker_core::base::ids::{Cloud, NodeClassName, Region, SupplierName};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::derive::Exclusion;
 use stoker_core::facts::supply::{MarketFacts, Observation, QuotaFact, ReservationFact};
+use stoker_core::market::offer::Market;
 use stoker_core::policy::QuotaKey;
 use stoker_core::policy::rules::supplier::SupplierKind;
+use stoker_core::state::memory::Memory;
+use stoker_core::state::record::Purchase;
 use tokio::sync::watch;
 
 use super::{CallKind, LimitedSupplier, Went};
+use crate::print::count;
 
 /// The newest complete listing of a supplier; `None` before the first.
 pub type Inventory = watch::Receiver<Option<Arc<Observation>>>;
@@ -59,7 +63,7 @@ pub struct SupplierStanding {
 
 impl Standings {
     /// How each supplier stands, for the policy of that catalogue, in which the simulated one need not be named.
-    pub fn now(&self, catalogue: &Catalogue) -> Vec<SupplierStanding> {
+    pub fn now(&self, catalogue: &Catalogue, memory: &Memory) -> Vec<SupplierStanding> {
         let rules = &catalogue.policy.suppliers;
         let facts = self.facts.borrow();
         let standing = |(supplier, listing): &(LimitedSupplier, Inventory)| {
@@ -74,8 +78,13 @@ impl Standings {
                 regions: facts.and_then(|facts| Some(facts.regions.as_ref()?.iter().cloned().collect())),
                 node_classes: facts.and_then(|facts| Some(facts.node_classes.as_ref()?.iter().cloned().collect())),
                 machines: listing.as_ref().map(|seen| seen.instances.len()),
-                listed_at: listing.as_ref().map(|seen| seen.as_of),
-                faults: supplier.faults().into_iter().chain(without_nodes(catalogue, name)).collect(),
+                listed_at: listing.as_ref().map(|seen| seen.as_of()),
+                faults: supplier
+                    .faults()
+                    .into_iter()
+                    .chain(without_nodes(catalogue, name))
+                    .chain(listing.as_deref().into_iter().flat_map(|seen| unlisted(seen, name, catalogue, memory)))
+                    .collect(),
                 calls: supplier.calls().iter().map(|(kind, went)| (*kind, went.clone())).collect(),
                 quotas: facts.map(|facts| facts.quotas.clone().into_iter().collect()).unwrap_or_default(),
                 reservations: facts.map(|facts| facts.reservations.clone()).unwrap_or_default(),
@@ -83,6 +92,38 @@ impl Standings {
         };
         self.suppliers.iter().map(standing).collect()
     }
+
+    /// Regions that have machines on record and are not listed, each with its supplier, in words.
+    pub fn unlisted(&self, catalogue: &Catalogue, memory: &Memory) -> Vec<(SupplierName, String)> {
+        let of = |(supplier, listing): &(LimitedSupplier, Inventory)| {
+            let name = supplier.name();
+            let regions = listing.borrow().as_deref().map(|seen| unlisted(seen, name, catalogue, memory)).unwrap_or_default();
+            regions.into_iter().map(|why| (name.clone(), why)).collect::<Vec<_>>()
+        };
+        self.suppliers.iter().flat_map(of).collect()
+    }
+}
+
+/// Regions in which machines of that supplier are on record, and which its listing does not cover.
+fn unlisted(seen: &Observation, name: &SupplierName, catalogue: &Catalogue, memory: &Memory) -> Vec<String> {
+    let mut machines: BTreeMap<(&Cloud, &Region), usize> = BTreeMap::new();
+    for record in memory.records.values() {
+        let is_its = || catalogue.group_or_remembered(&record.group, memory).is_some_and(|group| group.supplier == *name);
+        if let Some(Purchase { market: Market { place, .. }, .. }) = record.purchase()
+            && seen.covered.region(place).is_none()
+            && is_its()
+        {
+            *machines.entry((&place.cloud, &place.region)).or_default() += 1;
+        }
+    }
+    let in_words = |((cloud, region), machines)| {
+        let machines = count(machines, "machine");
+        format!(
+            "{cloud}/{region}: {machines} on record, and the supplier does not list that region any more. They may run on and cost, \
+             and Stoker can neither see nor end them: put the region back into the supplier's configuration until they have ended"
+        )
+    };
+    machines.into_iter().map(in_words).collect()
 }
 
 /// The pools that get no node because the supplier that would make them cannot, and why.

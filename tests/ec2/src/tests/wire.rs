@@ -54,6 +54,29 @@ async fn the_first_rule_that_matches_wins() {
     assert_eq!(rig.peer.world().count("DescribeSubnets"), 5);
 }
 
+#[tokio::test]
+async fn chance_fails_about_so_many_calls_and_the_same_by_the_same_seed() {
+    let mut seen = Vec::new();
+    for seed in [1, 1, 2] {
+        let rig = Rig::new();
+        {
+            let mut world = rig.peer.world();
+            (world.seed, world.buckets) = (seed, false);
+            world.fault(Rule::of("DescribeSubnets", Fault::status(503, "RequestLimitExceeded", "later")).per_thousand(150));
+        }
+        let mut refused = Vec::new();
+        for call in 0..400 {
+            if rig.ask("DescribeSubnets", &[]).await.0 == 503 {
+                refused.push(call);
+            }
+        }
+        assert!((30..=90).contains(&refused.len()), "{} of 400", refused.len());
+        seen.push(refused);
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_ne!(seen[0], seen[2]);
+}
+
 /// Sends a launch over TCP and reads what comes until the connection ends.
 async fn over_tcp(rig: &Rig, url: &str) -> String {
     let params = rig.launch("a", "t", &[]);

@@ -1,23 +1,26 @@
 //! Nodes from EC2, by a peer whose machines register what their user data says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::ParseIntError;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
-use rand::{Rng as _, SeedableRng as _};
-use stoker_fake_ec2::{Fault, Market, Rule, events};
+use rand::{Rng, SeedableRng as _};
+use stoker_fake_ec2::{Call, Fault, Machine, Market, Rule, events};
 use stoker_service::failpoints::INSTANCE_ANSWERED;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;
-use crate::e2e::cluster::eventually;
+use crate::e2e::cluster::{eventually, holds};
 use crate::e2e::ec2::QUEUE;
 use crate::e2e::files::{CALM, Files};
 
 pub(super) const FILES: Files = Files { ec2: true, ..CALM };
 pub(super) const SPOT: Files = Files { ec2: true, prefer: "spot", ..CALM };
+pub(super) const WAVE: Files = Files { most: 50, ..SPOT };
 
 /// Every machine has ended.
 async fn all_gone(bench: &Bench) -> anyhow::Result<()> {
@@ -53,42 +56,81 @@ pub(super) async fn come_and_go(bench: &mut Bench) -> anyhow::Result<()> {
     all_gone(bench).await
 }
 
-/// How often Stoker is killed, unless the environment says otherwise.
+/// How often Stoker is killed, and what chance is drawn from, unless the environment says otherwise.
 const KILLS: &str = "STOKER_E2E_EC2_KILLS";
+const SEED: &str = "STOKER_E2E_EC2_SEED";
 
-/// Stoker is killed again and again while machines come, and EC2 throttles, loses answers and is out of order: every pod gets its node, no
-/// machine too many is left, and all go again.
+/// Calls of a thousand that EC2 does and does not answer, that it throttles, and that it fails.
+const LOST: u32 = 150;
+const THROTTLED: u32 = 150;
+const FAILED: u32 = 50;
+
+fn of_environment<T: FromStr<Err = ParseIntError>>(name: &'static str, default: T) -> anyhow::Result<T> {
+    std::env::var(name).map_or(Ok(default), |value| value.parse()).context(name)
+}
+
+/// Machines that run, records and Nodes are the same, so many of them.
+async fn the_same(bench: &Bench, count: usize) -> anyhow::Result<()> {
+    let what = format!("{count} machines that are on record and have a Node");
+    eventually(&what, SCALED, async || {
+        let machines = bench.ec2()?.alive();
+        let (records, nodes) = (bench.records().await?, bench.cluster.ours_by_machine().await?);
+        let all_same = machines.len() == count && machines == records && machines == nodes;
+        Ok(if all_same { Ok(()) } else { Err(format!("machines {machines:?}, records {records:?}, Nodes {nodes:?}")) })
+    })
+    .await
+}
+
+/// Stoker is killed again and again while machines come, and once while they go. All that time EC2 throttles, fails, and loses answers:
+/// every pod gets its node, no machine too many is left, and all go again.
 pub(super) async fn killed(bench: &mut Bench) -> anyhow::Result<()> {
     const PODS: [&str; 5] = ["a", "b", "c", "d", "e"];
-    let kills = std::env::var(KILLS).map_or(Ok(6), |kills| kills.parse::<u32>()).context(KILLS)?;
-    let mut chance = rand_chacha::ChaCha8Rng::seed_from_u64(7);
-    for kill in 0..kills {
-        let fault = match kill % 3 {
-            0 => Fault::Lose,
-            1 => Fault::status(503, "RequestLimitExceeded", "Request limit exceeded."),
-            _ => Fault::status(500, "InternalError", "An internal error has occurred."),
-        };
+    let kills: u32 = of_environment(KILLS, 6)?;
+    let seed: u64 = of_environment(SEED, Timestamp::now().as_millisecond().unsigned_abs())?;
+    println!("       {kills} kills, {SEED}={seed}");
+    let mut chance = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+    {
+        let peer = bench.ec2()?.peer.clone();
+        let mut world = peer.world();
+        world.seed = seed;
+        let throttled = Fault::status(503, "RequestLimitExceeded", "Request limit exceeded.");
+        let failed = Fault::status(500, "InternalError", "An internal error has occurred.");
         for action in ["RunInstances", "TerminateInstances", "DescribeInstances"] {
-            bench.ec2()?.peer.world().fault(Rule::of(action, fault.clone()).times(1));
+            for (fault, calls) in [(Fault::Lose, LOST), (throttled.clone(), THROTTLED), (failed.clone(), FAILED)] {
+                world.fault(Rule::of(action, fault).per_thousand(calls));
+            }
         }
+        world.fault(Rule { answer: Fault::Lose, ..Rule::default() }.per_thousand(FAILED));
+    }
+    for kill in 0..kills {
         if let Some(pod) = PODS.get(usize::try_from(kill)?) {
             bench.cluster.gpu_pod(pod, ONE).await?;
         }
-        sleep(Duration::from_millis(chance.random_range(500..5_000))).await;
-        bench.kill_stoker().await?;
-        bench.start_stoker().await?;
+        kill_sometime(bench, &mut chance).await?;
     }
     let nodes: BTreeSet<String> = bench.cluster.bound(&PODS, SCALED * 2).await?.into_iter().collect();
     ensure!(nodes.len() == PODS.len(), "pods share nodes: {nodes:?}");
-    eventually("a machine for each pod", GONE, async || {
-        let left = bench.ec2()?.alive().len();
-        Ok(if left == PODS.len() { Ok(()) } else { Err(format!("{left} machines for {} pods", PODS.len())) })
-    })
-    .await?;
+    the_same(bench, PODS.len()).await?;
     for pod in PODS {
         bench.cluster.remove(pod).await?;
     }
-    all_gone(bench).await
+    kill_sometime(bench, &mut chance).await?;
+    the_same(bench, 0).await?;
+    let peer = bench.ec2()?.peer.clone();
+    let (lost, throttled) = {
+        let world = peer.world();
+        let count = |is: fn(&Call) -> bool| world.calls.iter().filter(|call| is(call)).count();
+        (count(|call| call.status == 0), count(|call| call.code == "RequestLimitExceeded"))
+    };
+    println!("       {lost} answers lost, {throttled} calls throttled");
+    ensure!(lost > 0 && throttled > 0, "the faults were not on");
+    bench.ec2()?.ensure_one_a_token()
+}
+
+async fn kill_sometime(bench: &mut Bench, chance: &mut impl Rng) -> anyhow::Result<()> {
+    sleep(Duration::from_millis(chance.random_range(500..5_000))).await;
+    bench.kill_stoker().await?;
+    bench.start_stoker().await
 }
 
 /// How long the pod of a machine may stay after its notice: the two seconds of the promise, and what its eviction takes.
@@ -119,4 +161,93 @@ pub(super) async fn notice(bench: &mut Bench) -> anyhow::Result<()> {
     })
     .await?;
     bench.ec2()?.ensure_one_a_token()
+}
+
+/// How long a region is listed by nobody: longer than a machine that its region's listing does not have counts as one that is there.
+const UNLISTED: Duration = Duration::from_secs(45);
+
+/// Somebody takes the region of a machine out of aws.yaml, and Stoker begins anew: the machine stays on record and its Node in the cluster,
+/// and people are told. Once the region is back all goes on.
+pub(super) async fn region_left_out(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.cluster.gpu_pod("a", ONE).await?;
+    bench.cluster.bound(&["a"], SCALED).await?;
+    the_same(bench, 1).await?;
+    bench.kill_stoker().await?;
+    {
+        let peer = bench.ec2()?.peer.clone();
+        let mut world = peer.world();
+        let (queue, west) = (QUEUE, world.add_region("us-west-2", &[("a", "usw2-az1")]));
+        west.add_queue(queue);
+    }
+    bench.ec2()?.configure("us-west-2")?;
+    bench.start_stoker().await?;
+    holds("on record, with its Node", UNLISTED, async || {
+        let (records, nodes) = (bench.records().await?, bench.cluster.ours_by_machine().await?);
+        let kept = records == bench.ec2()?.alive() && nodes == records && records.len() == 1;
+        Ok(if kept { Ok(()) } else { Err(format!("records {records:?}, Nodes {nodes:?}")) })
+    })
+    .await?;
+    let told = bench.get("/readyz").await.map_err(anyhow::Error::msg)?;
+    let expected = "aws/us-east-1: 1 machine on record, and the supplier does not list that region any more";
+    ensure!(told.contains(expected), "/readyz does not tell of the region: {told}");
+    bench.kill_stoker().await?;
+    bench.ec2()?.configure("us-east-1")?;
+    bench.start_stoker().await?;
+    bench.cluster.remove("a").await?;
+    the_same(bench, 0).await
+}
+
+/// How long SQS takes for a call, as seen from a cluster of its region.
+const SQS: Duration = Duration::from_millis(25);
+
+/// How long a node that is taken back may stay open after its message.
+const DRAINED: Duration = Duration::from_secs(2);
+
+/// EC2 takes all machines of a pool back at once: each node is closed, and its pod told to go, as soon as if it were the only one.
+pub(super) async fn wave(bench: &mut Bench) -> anyhow::Result<()> {
+    let pods: Vec<String> = (0..WAVE.most).map(|number| format!("wave-{number}")).collect();
+    let peer = bench.ec2()?.peer.clone();
+    for action in ["ReceiveMessage", "DeleteMessage"] {
+        peer.world().fault(Rule::of(action, Fault::None).delay(SQS));
+    }
+    for pod in &pods {
+        bench.cluster.job_pod(pod, ONE).await?;
+    }
+    let names: Vec<&str> = pods.iter().map(String::as_str).collect();
+    let nodes = bench.cluster.bound(&names, SCALED * 2).await?;
+    let machines: Vec<Machine> = peer.world().alive().into_iter().cloned().collect();
+    ensure!(machines.len() == pods.len(), "{} machines for {} pods", machines.len(), pods.len());
+    ensure!(machines.iter().all(|machine| machine.market == Market::Spot), "not all machines are spot");
+    let (told, now) = (Instant::now(), Timestamp::now());
+    for machine in &machines {
+        peer.world().reclaim(&machine.id, now);
+        peer.send(QUEUE, &events::spot_interruption(machine, now));
+    }
+    // From the first message on, so that what the sending takes counts too; by when a look is over, so that it counts as well.
+    let (mut closed, mut evicted) = (BTreeMap::new(), BTreeMap::new());
+    eventually("drain of all nodes", DRAINED * 5, async || {
+        let (cordoned, left) = (bench.cluster.ours_cordoned().await?, bench.cluster.pod_names().await?);
+        let passed = told.elapsed();
+        for (node, pod) in nodes.iter().zip(&pods) {
+            if cordoned.contains(node) {
+                closed.entry(node).or_insert(passed);
+            }
+            if !left.contains(pod) {
+                evicted.entry(node).or_insert(passed);
+            }
+        }
+        let ended = closed.len() == nodes.len() && evicted.len() == nodes.len();
+        let seen = || format!("{} are closed and {} empty of {}", closed.len(), evicted.len(), nodes.len());
+        Ok(if ended { Ok(()) } else { Err(seen()) })
+    })
+    .await?;
+    for (what, after) in [("closed", closed), ("pod told to go", evicted)] {
+        let mut after: Vec<Duration> = after.into_values().collect();
+        after.sort();
+        let (median, worst) = (after[after.len() / 2].as_secs_f64(), after[after.len() - 1].as_secs_f64());
+        let bar = DRAINED.as_secs();
+        println!("       {} reclaims at once, {what}: median {median:.2} s, worst {worst:.2} s, bar {bar} s", after.len());
+        ensure!(after.iter().all(|after| *after <= DRAINED), "a node was {what} {worst:.2} s after its message");
+    }
+    all_gone(bench).await
 }

@@ -56,7 +56,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 38] = [
+pub const ALL: [Scenario; 40] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -82,6 +82,13 @@ pub const ALL: [Scenario; 38] = [
     Scenario { name: "ec2-come-and-go", files: ec2::FILES, needs: None, run: |bench| Box::pin(ec2::come_and_go(bench)) },
     Scenario { name: "ec2-killed", files: ec2::FILES, needs: None, run: |bench| Box::pin(ec2::killed(bench)) },
     Scenario { name: "ec2-notice", files: ec2::SPOT, needs: None, run: |bench| Box::pin(ec2::notice(bench)) },
+    Scenario {
+        name: "ec2-region-left-out",
+        files: ec2::FILES,
+        needs: None,
+        run: |bench| Box::pin(ec2::region_left_out(bench)),
+    },
+    Scenario { name: "ec2-wave", files: ec2::WAVE, needs: None, run: |bench| Box::pin(ec2::wave(bench)) },
     Scenario {
         name: "nodeclaims-come-and-go",
         files: karpenter::FILES,

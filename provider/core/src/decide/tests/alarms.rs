@@ -12,7 +12,7 @@ use crate::base::ids::{DecisionId, InstanceType, NodeName};
 use crate::base::units::{Percent, UsdPerHour};
 use crate::check::{Verified, Violation, without_decision};
 use crate::facts::snapshot::Snapshot;
-use crate::facts::supply::LaunchRequest;
+use crate::facts::supply::{Covered, LaunchRequest};
 use crate::market::offer::InstanceSpec;
 use crate::market::price::{Entry, NoSignal, Quote, QuoteKind};
 use crate::plan::Evict;
@@ -177,13 +177,15 @@ fn stale_inventory() -> Vec<Violation> {
     let inventory = |change: &dyn Fn(&mut Option<Arc<Observation>>)| {
         buying().rings(|forged| forged.snapshot.suppliers.values_mut().for_each(change))
     };
-    let with = |change: fn(&mut Observation)| {
+    let with = |change: &dyn Fn(&mut Observation)| {
         inventory(&move |known: &mut Option<Arc<Observation>>| change(Arc::make_mut(known.as_mut().unwrap())))
     };
-    assert_eq!(with(|known| known.as_of -= minutes(2)), []);
+    let older = |known: &mut Observation, by| known.covered = Covered::Everywhere(known.as_of() - by);
+    assert_eq!(with(&|known| older(known, minutes(2))), []);
     let rung = [
-        with(|known| known.as_of -= minutes(2) + seconds(1)),
-        with(|known| known.complete = false),
+        with(&|known| older(known, minutes(2) + seconds(1))),
+        with(&|known| known.covered = Covered::Regions([].into())),
+        with(&|known| known.complete = false),
         inventory(&|known: &mut Option<Arc<Observation>>| *known = None),
     ];
     assert!(rung.iter().all(|rung| rung.len() == 2), "{rung:?}");

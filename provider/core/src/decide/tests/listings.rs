@@ -3,15 +3,18 @@
 use super::reclaimed::on_spot;
 use super::world::{GROUP_A, World, minutes, place};
 use super::*;
-use crate::base::ids::{Cloud, Region};
+use crate::base::ids::Region;
 use crate::base::units::Milli;
 use crate::facts::supply::EndedWhy;
 use crate::state::spot_history::SpotHistory;
 
 /// The region of the world's zones.
-fn here() -> (Cloud, Region) {
-    let place = place("zone-a");
-    (place.cloud, place.region)
+fn here() -> Region {
+    place("zone-a").region
+}
+
+fn elsewhere() -> Region {
+    Region::new("elsewhere").unwrap()
 }
 
 #[test]
@@ -21,7 +24,7 @@ fn a_region_that_is_not_listed_buys_nothing_and_loses_nothing() {
     world.advance(minutes(5));
     world.lose_machine();
     world.observe();
-    world.inventory.older.insert(here(), listed_at);
+    world.covers([(here(), listed_at), (elsewhere(), world.now)]);
     let plan = world.pass();
     assert_eq!(world.target(GROUP_A), 1, "an old listing does not say that a machine is gone");
     let limits = &plan.limits[&World::group(GROUP_A)];
@@ -34,14 +37,55 @@ fn a_region_that_is_not_listed_buys_nothing_and_loses_nothing() {
     assert!(plan.limits[&World::group(GROUP_A)].max > 0);
 }
 
+/// Somebody took it out of the supplier's configuration, and machines still run there.
+#[test]
+fn a_region_that_nobody_lists_loses_nothing_however_long_that_lasts() {
+    let mut world = World::with_node(GROUP_A, true);
+    world.lose_machine();
+    for _ in 0..20 {
+        world.advance(minutes(5));
+        world.observe();
+        world.covers([(elsewhere(), world.now)]);
+        let plan = world.pass();
+        assert_eq!(world.target(GROUP_A), 1, "a machine that nobody looks for is not gone");
+        let limits = &plan.limits[&World::group(GROUP_A)];
+        assert_eq!(limits.max, limits.target, "and nothing is bought where it would not be seen");
+        assert!(!plan.actions.iter().any(|action| matches!(action, Action::RemoveNode { .. })));
+    }
+    // The region is back in the configuration.
+    world.observe();
+    world.covers([(elsewhere(), world.now), (here(), world.now)]);
+    world.pass();
+    assert_eq!(world.target(GROUP_A), 0);
+}
+
+/// A journal was lost together with the region: no record holds the Node, and its machine runs.
+#[test]
+fn a_node_of_a_region_that_nobody_lists_is_not_removed() {
+    let mut world = World::with_node(GROUP_A, true);
+    let node = world.cluster_node(0).name.clone();
+    world.edit_node(&node, |node| node.group = Some(World::group(GROUP_A)));
+    world.memory.records.clear();
+    world.lose_machine();
+    let mut removed = Vec::new();
+    for regions in [vec![elsewhere()], vec![elsewhere(), here()]] {
+        world.advance(minutes(30));
+        world.observe();
+        let now = world.now;
+        world.covers(regions.into_iter().map(|region| (region, now)));
+        let plan = world.pass();
+        removed.push(plan.actions.iter().filter(|action| matches!(action, Action::RemoveNode { .. })).count());
+    }
+    assert_eq!(removed, [0, 1]);
+}
+
 #[test]
 fn a_region_that_is_not_listed_closes_no_other() {
     let mut world = World::with_node(GROUP_A, true);
     world.advance(minutes(5));
     world.lose_machine();
     world.observe();
-    let (cloud, _) = here();
-    world.inventory.older.insert((cloud, Region::new("elsewhere").unwrap()), Timestamp::UNIX_EPOCH);
+    world.covers([(here(), world.now), (elsewhere(), Timestamp::UNIX_EPOCH)]);
     let plan = world.pass();
     assert_eq!(world.target(GROUP_A), 0, "its machine is seen to be gone");
     assert!(plan.limits[&World::group(GROUP_A)].max > 0, "and it buys on");

@@ -55,7 +55,7 @@ fn a_region_that_is_not_listed_loses_nothing_buys_nothing_twice_and_holds_no_oth
     while world.now < down + minutes(10) {
         world.advance(seconds(30));
         world.observe();
-        world.inventory.older.insert((place().cloud, far()), down);
+        world.covers([(world::place("zone-a").region, world.now), (far(), down)]);
         world.inventory.instances.retain(|id, made| made.market.place.region != far() || listed.contains_key(id));
         world.join_new();
         if world.try_increase(GROUP_A, 1).is_ok() {

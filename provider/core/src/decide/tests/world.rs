@@ -25,7 +25,7 @@ use crate::facts::outdated::Outdated;
 use crate::facts::reading::seen::Seen;
 use crate::facts::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Snapshot, Stuck};
 use crate::facts::supply::{
-    Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind, RefusalScope,
+    Covered, Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind, RefusalScope,
 };
 use crate::limits::usage::Usage;
 use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
@@ -421,6 +421,13 @@ impl World {
     pub(super) fn observe(&mut self) {
         self.inventory = Observation::complete(self.now, self.machines.clone()).happened_by(self.now);
         self.inventory.outdated.clone_from(&self.outdated);
+    }
+
+    /// The listing covers these regions and no other, each as of its moment.
+    pub(super) fn covers(&mut self, regions: impl IntoIterator<Item = (Region, Timestamp)>) {
+        let cloud = place("zone-a").cloud;
+        let regions = regions.into_iter().map(|(region, as_of)| ((cloud.clone(), region), as_of)).collect();
+        self.inventory.covered = Covered::Regions(regions);
     }
 
     pub(super) fn observe_partly(&mut self) {

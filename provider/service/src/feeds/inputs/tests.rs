@@ -87,7 +87,7 @@ fn at(seconds: i64) -> Timestamp {
 #[tokio::test]
 async fn an_answer_that_was_overtaken_is_left() {
     let (supplier, latest) = (limited(&supplier()), Latest::new(None));
-    let as_of = || latest.borrow().as_ref().map(|last| last.as_of);
+    let as_of = || latest.borrow().as_ref().map(|last| last.as_of());
     ask(&supplier, &latest, at(3_600)).await;
     ask(&supplier, &latest, at(3_570)).await;
     assert_eq!(as_of(), Some(at(3_600)));
@@ -109,7 +109,7 @@ async fn markets_are_asked_for_every_five_minutes() {
 async fn a_supplier_that_hangs_or_panics_is_given_up_and_its_inventory_goes_on_when_it_answers_again() {
     let (supplier, latest) = (supplier(), Latest::new(None));
     let asked = limited(&supplier);
-    let as_of = || latest.borrow().as_ref().map(|last| last.as_of);
+    let as_of = || latest.borrow().as_ref().map(|last| last.as_of());
     ask(&asked, &latest, at(0)).await;
     for (turn, does) in [(1, Does::Hang), (2, Does::Panic)] {
         supplier.does.send_replace(does);

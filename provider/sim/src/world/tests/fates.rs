@@ -173,6 +173,6 @@ fn time_never_goes_back() {
     world.advance(at(1_000));
     let instance = launch_one(&mut world, at(5), 1, &l4());
     assert_eq!(instance.launched_at, at(1_000));
-    assert_eq!(world.observe(at(7), &cluster()).unwrap().as_of, at(1_000));
+    assert_eq!(world.observe(at(7), &cluster()).unwrap().as_of(), at(1_000));
     assert!(world.next_event(at(2_000_000)).unwrap() >= at(2_000_000));
 }
