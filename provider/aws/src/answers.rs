@@ -117,6 +117,15 @@ pub(crate) struct Machines {
     pub(crate) next_token: Option<String>,
 }
 
+/// The answer of `GetConsoleOutput`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Console {
+    /// In base64.
+    #[serde(deserialize_with = "filled")]
+    pub(crate) output: Option<String>,
+}
+
 /// An answer of which only matters that it came.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use stoker_core::base::ids::{ProviderId, ZoneId};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
@@ -11,7 +13,7 @@ use stoker_core::facts::supply::{EndedWhy, Instance, InstanceState};
 use tokio::time::Instant;
 
 use super::{RegionSupplier, SHOWN_WITHIN};
-use crate::answers::{Done, Machine, Machines};
+use crate::answers::{Console, Done, Machine, Machines};
 use crate::machine;
 use crate::wire::{Class, Failure, Form, Service};
 
@@ -39,6 +41,15 @@ pub(crate) struct Listing {
     pub(crate) unreadable: Vec<String>,
     /// Machines that are stopped, which ours never are on purpose.
     stopped: Vec<String>,
+}
+
+/// How a machine's operating system goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shutdown {
+    /// It stops what runs first, which the kubelet may take minutes for.
+    InOrder,
+    /// At once: of a machine that never joined.
+    Skipped,
 }
 
 impl Listing {
@@ -172,7 +183,7 @@ impl RegionSupplier {
 
     /// A machine that is stopped costs its disks for ever, and its Node does not come back by itself.
     async fn end_stopped(&self, ids: &[String]) {
-        if let Err(failure) = self.end_some(ids).await
+        if let Err(failure) = self.end_some(ids, Shutdown::InOrder).await
             && !ids.is_empty()
         {
             tracing::warn!(region = %self.name, %failure, "ending machines that somebody stopped failed; retrying");
@@ -180,7 +191,7 @@ impl RegionSupplier {
     }
 
     /// Ends machines, and no other's: those that bear this cluster's tag.
-    pub(crate) async fn terminate(&self, ids: &[ProviderId]) -> Vec<(ProviderId, Result<(), String>)> {
+    pub(crate) async fn terminate(&self, ids: &[ProviderId], shutdown: Shutdown) -> Vec<(ProviderId, Result<(), String>)> {
         let (mut ours, mut ended) = (Vec::new(), Vec::new());
         for id in ids {
             match (self.is_listed(id), machine::instance_id(id)) {
@@ -191,11 +202,11 @@ impl RegionSupplier {
         }
         for some in ours.chunks(END_AT_ONCE) {
             let names: Vec<String> = some.iter().map(|(_, instance)| instance.clone()).collect();
-            match self.end_some(&names).await {
+            match self.end_some(&names, shutdown).await {
                 // One that is unknown fails the call for all, and one that is protected those of its zone.
                 Err(failure) if failure.class() == Class::Final && some.len() > 1 => {
                     for (id, instance) in some {
-                        let one = self.end_some(std::slice::from_ref(instance)).await;
+                        let one = self.end_some(std::slice::from_ref(instance), shutdown).await;
                         ended.push((id.clone(), self.end_of(id, one)));
                     }
                 }
@@ -235,12 +246,33 @@ impl RegionSupplier {
         Ok(listing.instances.contains_key(id))
     }
 
-    async fn end_some(&self, ids: &[String]) -> Result<(), Failure> {
+    async fn end_some(&self, ids: &[String], shutdown: Shutdown) -> Result<(), Failure> {
         if ids.is_empty() {
             return Ok(());
         }
-        let form = Form::ec2("TerminateInstances").with_list("InstanceId", ids);
+        let mut form = Form::ec2("TerminateInstances").with_list("InstanceId", ids);
+        if shutdown == Shutdown::Skipped {
+            form.set("SkipOsShutdown", "true");
+        }
         // To end what has ended changes nothing, so it is tried as often as a question.
         self.api.ask::<Done>(Service::Ec2, &form).await.map(drop)
+    }
+
+    /// What a machine wrote to its console.
+    ///
+    /// # Errors
+    /// When EC2 cannot be asked.
+    pub(crate) async fn console(&self, id: &ProviderId) -> Result<Option<String>, Failure> {
+        let Some(instance) = machine::instance_id(id) else { return Ok(None) };
+        let form = Form::ec2("GetConsoleOutput").with("InstanceId", instance);
+        // What it wrote until now, or, where its hypervisor cannot tell, until some minutes after its start.
+        let latest = self.api.ask(Service::Ec2, &form.clone().with("Latest", "true")).await;
+        let told: Console = match latest {
+            Err(failure) if failure.code() == Some("UnsupportedOperation") => self.api.ask(Service::Ec2, &form).await?,
+            answer => answer?,
+        };
+        // AWS breaks the text into lines.
+        let text: String = told.output.unwrap_or_default().split_whitespace().collect();
+        Ok(BASE64_STANDARD.decode(text).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 }

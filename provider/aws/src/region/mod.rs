@@ -24,6 +24,7 @@ use crate::config::RegionConfig;
 use crate::wire::Api;
 use facts::Facts;
 use listing::Listing;
+pub(crate) use listing::Shutdown;
 use lookup::LookedUp;
 
 /// Launches at once.

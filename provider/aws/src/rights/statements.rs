@@ -100,6 +100,10 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
             each(&places, |place| vec![place.arn("ec2", "instance/*")])
         })
         .when(of_ours("ResourceTag")),
+        allow("ConsoleOfOurs", "Optional: what a machine that did not join wrote last.", ["ec2:GetConsoleOutput"], {
+            each(&places, |place| vec![place.arn("ec2", "instance/*")])
+        })
+        .when(of_ours("ResourceTag")),
         allow("GiveNodesTheirRole", "The role that nodes run with.", ["iam:PassRole"], {
             each(&places, |place| {
                 let arn = |role: &String| format!("arn:{}:iam::{}:role/{role}", place.partition, place.account);

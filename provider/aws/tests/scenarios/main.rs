@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod bench;
+mod consoles;
 mod errors;
 mod facts;
 mod launches;
