@@ -117,6 +117,46 @@ pub(crate) struct Machines {
     pub(crate) next_token: Option<String>,
 }
 
+/// The answer of `DescribeInstanceStatus`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct InstanceStatuses {
+    pub(crate) instance_status_set: Items<InstanceStatus>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) next_token: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct InstanceStatus {
+    pub(crate) instance_id: String,
+    pub(crate) system_status: StatusCheck,
+    pub(crate) instance_status: StatusCheck,
+    pub(crate) events_set: Items<ScheduledEvent>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct StatusCheck {
+    pub(crate) status: String,
+    pub(crate) details: Items<StatusDetail>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct StatusDetail {
+    #[serde(deserialize_with = "filled")]
+    pub(crate) impaired_since: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ScheduledEvent {
+    pub(crate) description: String,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) not_before: Option<String>,
+}
+
 /// The answer of `GetConsoleOutput`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -316,6 +316,10 @@ impl Supplier for Aws {
                 let as_of = listing.as_ref().map_or(Timestamp::UNIX_EPOCH, |listing| listing.as_of);
                 newest = newest.max(listing.as_ref().map(|listing| listing.as_of));
                 all.older.insert((cloud.clone(), name.clone()), as_of);
+                match listing.as_ref().and_then(|listing| listing.impaired.clone()) {
+                    Some(impaired) => all.impaired.extend(impaired),
+                    None => drop(all.unsure.insert((cloud.clone(), name.clone()))),
+                }
                 if let Some(listing) = listing {
                     all.instances.extend(listing.instances);
                     all.ended.extend(listing.ended);

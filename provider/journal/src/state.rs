@@ -176,6 +176,10 @@ pub(super) enum InventoryDelta {
         older: Vec<((Cloud, Region), Timestamp)>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         ended: MapDelta<ProviderId, EndedWhy>,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        impaired: BTreeMap<ProviderId, String>,
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        unsure: BTreeSet<(Cloud, Region)>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         instances: MapDelta<ProviderId, Arc<Instance>>,
     },
@@ -189,7 +193,8 @@ impl InventoryDelta {
         instances: MapDelta<ProviderId, Arc<Instance>>,
     ) -> Self {
         let older = listed.older.iter().map(|(region, at)| (region.clone(), *at)).collect();
-        Self::Listed { as_of: listed.as_of, complete: listed.complete, older, ended, instances }
+        let (impaired, unsure) = (listed.impaired.clone(), listed.unsure.clone());
+        Self::Listed { as_of: listed.as_of, complete: listed.complete, older, ended, impaired, unsure, instances }
     }
 }
 
@@ -210,7 +215,8 @@ impl Part for Option<Arc<Observation>> {
             (Some(before), Some(after)) => {
                 let (ended, instances) = (after.ended.since(&before.ended), after.instances.since(&before.instances));
                 let same = (ended.is_none() && instances.is_none())
-                    && (after.as_of, after.complete, &after.older) == (before.as_of, before.complete, &before.older);
+                    && (after.as_of, after.complete, &after.older) == (before.as_of, before.complete, &before.older)
+                    && (&after.impaired, &after.unsure) == (&before.impaired, &before.unsure);
                 (!same).then(|| InventoryDelta::listed(after, ended.unwrap_or_default(), instances.unwrap_or_default()))
             }
             (None, Some(_)) | (Some(_), None) => Some(self.whole()),
@@ -220,12 +226,12 @@ impl Part for Option<Arc<Observation>> {
     fn apply(before: Option<Self>, delta: InventoryDelta) -> Self {
         match delta {
             InventoryDelta::Unheard => None,
-            InventoryDelta::Listed { as_of, complete, older, ended, instances } => {
+            InventoryDelta::Listed { as_of, complete, older, ended, impaired, unsure, instances } => {
                 let before = before.flatten().map(Arc::unwrap_or_clone);
                 let (before_ended, before) = before.map(|listed| (listed.ended, listed.instances)).unzip();
                 let (older, ended) = (older.into_iter().collect(), Part::apply(before_ended, ended));
                 let instances = Part::apply(before, instances);
-                Some(Arc::new(Observation { as_of, complete, older, ended, instances }))
+                Some(Arc::new(Observation { as_of, complete, older, ended, impaired, unsure, instances }))
             }
         }
     }

@@ -18,6 +18,7 @@ use stoker_core::policy::QuotaKey;
 use tokio::time::Instant;
 
 use super::RegionSupplier;
+use super::health::Health;
 use crate::answers::{Offering, Offerings, Product, Products, Reservation, Reservations, ServiceQuota, SpotPrice, SpotPrices};
 use crate::config::Config;
 use crate::wire::{Failure, Form, Service};
@@ -26,6 +27,7 @@ const SPOT_PRICES_EVERY: Duration = Duration::from_mins(5);
 const OFFERINGS_EVERY: Duration = Duration::from_hours(12);
 const QUOTAS_EVERY: Duration = Duration::from_mins(15);
 const RESERVATIONS_EVERY: Duration = Duration::from_mins(1);
+const HEALTH_EVERY: Duration = Duration::from_mins(1);
 
 /// List prices change with announcements: each type is asked once a day, a few at a time.
 const LIST_PRICES_EVERY: Duration = Duration::from_hours(24);
@@ -75,6 +77,7 @@ pub(super) struct Facts {
     offered: Fact<BTreeSet<(InstanceType, ZoneId)>>,
     quotas: Fact<BTreeMap<&'static str, QuotaFact>>,
     reservations: Fact<(Timestamp, Vec<Reservation>)>,
+    health: Fact<Health>,
     /// List prices, and when each was asked. A type that the list does not have is asked again as one that it has.
     list: BTreeMap<InstanceType, (Option<Quote>, Instant)>,
     list_failed: Option<String>,
@@ -93,8 +96,14 @@ pub(crate) struct Told {
 impl Facts {
     /// What could not be had, and why.
     pub(super) fn faults(&self) -> Vec<String> {
-        let failed = [&self.spot.failed, &self.offered.failed, &self.quotas.failed, &self.reservations.failed];
-        failed.into_iter().chain([&self.list_failed]).flatten().cloned().collect()
+        let prices = [&self.spot.failed, &self.offered.failed, &self.quotas.failed];
+        let failed = prices.into_iter().chain([&self.reservations.failed, &self.health.failed]);
+        failed.chain([&self.list_failed]).flatten().cloned().collect()
+    }
+
+    /// What EC2 said of machines last; `None` while it was not asked.
+    pub(super) const fn health(&self) -> Option<&Health> {
+        self.health.value.as_ref()
     }
 
     /// The types whose list prices are to be asked next.
@@ -227,7 +236,7 @@ impl RegionSupplier {
 
     /// Asks for every fact that is due, all at once.
     async fn refresh(&self) {
-        let (spot, offered, quotas, reservations, unpriced) = {
+        let (spot, offered, quotas, reservations, health, unpriced) = {
             let known = self.known();
             let facts = &known.facts;
             (
@@ -235,14 +244,16 @@ impl RegionSupplier {
                 facts.offered.is_due(OFFERINGS_EVERY),
                 facts.quotas.is_due(QUOTAS_EVERY),
                 facts.reservations.is_due(RESERVATIONS_EVERY),
+                facts.health.is_due(HEALTH_EVERY),
                 facts.unpriced(&self.types),
             )
         };
-        let (spot, offered, quotas, reservations, list) = tokio::join!(
+        let (spot, offered, quotas, reservations, health, list) = tokio::join!(
             OptionFuture::from(spot.then(|| self.spot_prices())),
             OptionFuture::from(offered.then(|| self.offerings())),
             OptionFuture::from(quotas.then(|| self.quotas())),
             OptionFuture::from(reservations.then(|| self.reservations())),
+            OptionFuture::from(health.then(|| self.health())),
             self.list_prices(unpriced),
         );
         let mut known = self.known();
@@ -264,6 +275,13 @@ impl RegionSupplier {
         }
         if let Some(answer) = reservations {
             facts.reservations.take("reservations", answer);
+        }
+        if let Some(answer) = health {
+            let says_other = |new: &Health| facts.health().is_none_or(|old| !new.says_as(old));
+            if answer.as_ref().is_ok_and(says_other) {
+                self.changed.notify_one();
+            }
+            facts.health.take("states of machines", answer);
         }
         match list {
             Ok(list) => {

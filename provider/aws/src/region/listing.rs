@@ -37,6 +37,8 @@ pub(crate) struct Listing {
     asked_at: Instant,
     pub(crate) instances: BTreeMap<ProviderId, Arc<Instance>>,
     pub(crate) ended: BTreeMap<ProviderId, EndedWhy>,
+    /// What is wrong with machines; `None` where that is not known now.
+    pub(crate) impaired: Option<BTreeMap<ProviderId, String>>,
     /// Machines that bear the cluster's tag and cannot be read.
     pub(crate) unreadable: Vec<String>,
     /// Machines that are stopped, which ours never are on purpose.
@@ -105,12 +107,20 @@ impl RegionSupplier {
         for (id, (made, _)) in &known.made {
             listing.instances.insert(id.clone(), Arc::clone(made));
         }
+        let health = known.facts.health().filter(|health| health.is_known(now));
         for (id, made) in &mut listing.instances {
-            let reclaim = machine::instance_id(id).and_then(|id| known.reclaims.get(id)).filter(|reclaim| reclaim.from <= now);
+            let Some(id) = machine::instance_id(id) else { continue };
+            let announced = [known.reclaims.get(id).copied(), health.and_then(|health| health.maintenance(id, now))];
+            let reclaim =
+                announced.into_iter().flatten().filter(|reclaim| reclaim.from <= now).min_by_key(|reclaim| reclaim.at);
             if let Some(reclaim) = reclaim.filter(|_| matches!(made.state, InstanceState::Pending | InstanceState::Running)) {
                 *made = Arc::new(Instance { state: InstanceState::Reclaiming { at: reclaim.at }, ..Instance::clone(made) });
             }
         }
+        listing.impaired = health.map(|health| {
+            let ails = |id: &ProviderId| Some((id.clone(), health.impaired(machine::instance_id(id)?, now)?));
+            listing.instances.keys().filter_map(ails).collect()
+        });
         listing
     }
 
@@ -129,6 +139,7 @@ impl RegionSupplier {
             asked_at,
             instances: BTreeMap::new(),
             ended: BTreeMap::new(),
+            impaired: None,
             unreadable: Vec::new(),
             stopped: Vec::new(),
         };

@@ -3,6 +3,7 @@
 mod check;
 mod commitments;
 mod facts;
+mod health;
 mod launching;
 mod listing;
 mod lookup;
@@ -26,6 +27,7 @@ use facts::Facts;
 use listing::Listing;
 pub(crate) use listing::Shutdown;
 use lookup::LookedUp;
+use notices::Reclaim;
 
 /// Launches at once.
 const LAUNCHES_AT_ONCE: usize = 4;
@@ -49,13 +51,6 @@ pub(crate) struct RegionSupplier {
     changed: Arc<Notify>,
     /// Follows notices, and ends with the region.
     tasks: Mutex<JoinSet<()>>,
-}
-
-/// A machine that will be taken back.
-struct Reclaim {
-    at: Timestamp,
-    /// When it begins to count: work is not driven off days before.
-    from: Timestamp,
 }
 
 /// What is known of it.

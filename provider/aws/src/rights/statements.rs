@@ -141,10 +141,11 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
 }
 
 /// Calls that change nothing, and that EC2 cannot limit to some resources.
-const LOOK: [&str; 9] = [
+const LOOK: [&str; 10] = [
     "ec2:DescribeCapacityReservations",
     "ec2:DescribeImages",
     "ec2:DescribeInstances",
+    "ec2:DescribeInstanceStatus",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeReservedInstances",
     "ec2:DescribeSecurityGroups",

@@ -5,6 +5,7 @@ mod bench;
 mod consoles;
 mod errors;
 mod facts;
+mod health;
 mod launches;
 mod listing;
 mod notices;

@@ -332,6 +332,12 @@ pub struct Observation {
     /// Why machines ended that ended lately, where the supplier knows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ended: BTreeMap<ProviderId, EndedWhy>,
+    /// Machines that their cloud calls impaired for so long that it is no passing fault, and what is wrong, as a sentence.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub impaired: BTreeMap<ProviderId, String>,
+    /// Regions of whose machines it is not known now whether they are impaired, although their supplier tells it at other times.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unsure: BTreeSet<(Cloud, Region)>,
     /// Every instance that carries this cluster's name. An instance that ended is not listed.
     pub instances: BTreeMap<ProviderId, Arc<Instance>>,
 }
@@ -365,7 +371,21 @@ impl EndedWhy {
 impl Observation {
     /// A listing of everything, all of it true then.
     pub const fn complete(as_of: Timestamp, instances: BTreeMap<ProviderId, Arc<Instance>>) -> Self {
-        Self { as_of, complete: true, older: BTreeMap::new(), ended: BTreeMap::new(), instances }
+        Self {
+            as_of,
+            complete: true,
+            older: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            impaired: BTreeMap::new(),
+            unsure: BTreeSet::new(),
+            instances,
+        }
+    }
+
+    /// Whether it is known if that place's machines are impaired.
+    pub fn is_sure_of(&self, place: &Place) -> bool {
+        // As above.
+        self.unsure.is_empty() || !self.unsure.contains(&(place.cloud.clone(), place.region.clone()))
     }
 
     /// When the listing of that place's region was true.

@@ -58,6 +58,8 @@ pub(super) struct World {
     book: PriceBook,
     pub(super) machines: BTreeMap<ProviderId, Arc<Instance>>,
     pub(super) inventory: Observation,
+    /// What the cloud calls impaired; `None` while it does not say.
+    pub(super) impaired: Option<BTreeMap<ProviderId, String>>,
     cluster: ClusterFacts,
     pub(super) outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
     launching: BTreeSet<LaunchKey>,
@@ -175,6 +177,7 @@ impl World {
             book,
             machines: BTreeMap::new(),
             inventory,
+            impaired: Some(BTreeMap::new()),
             cluster: ClusterFacts::default(),
             outcomes: BTreeMap::new(),
             launching: BTreeSet::new(),
@@ -416,6 +419,10 @@ impl World {
 
     pub(super) fn observe(&mut self) {
         self.inventory = Observation::complete(self.now, self.machines.clone()).happened_by(self.now);
+        match &self.impaired {
+            Some(impaired) => self.inventory.impaired.clone_from(impaired),
+            None => drop(self.inventory.unsure.insert((place("zone-a").cloud, place("zone-a").region))),
+        }
     }
 
     pub(super) fn observe_partly(&mut self) {
