@@ -248,6 +248,10 @@ pub(crate) fn types_of(book: &PriceBook) -> BTreeMap<Region, Vec<InstanceType>> 
     for (market, _) in book.entries().filter(|(market, _)| market.place.cloud.as_str() == "aws") {
         types.entry(market.place.region.clone()).or_default().insert(market.place.instance_type.clone());
     }
+    // The operator may name the zones of a type whose zones no table tells.
+    for ((_, region, instance_type), _) in book.unzoned().filter(|((cloud, ..), _)| cloud.as_str() == "aws") {
+        types.entry(region.clone()).or_default().insert(instance_type.clone());
+    }
     types.into_iter().map(|(region, types)| (region, types.into_iter().collect())).collect()
 }
 
@@ -382,6 +386,8 @@ impl Supplier for Aws {
                         facts.quotes.extend(told.quotes);
                         facts.quotas.extend(told.quotas);
                         facts.reservations.extend(told.reservations);
+                        let of_cloud = |(name, fact)| ((cloud.clone(), name), fact);
+                        facts.machines.extend(told.machines.into_iter().map(of_cloud));
                         if let Some(offered) = told.offered {
                             facts.offered.insert((cloud.clone(), region.name.clone()), offered);
                         }

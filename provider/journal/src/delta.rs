@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::ZoneName;
 use stoker_core::facts::snapshot::Drained;
-use stoker_core::facts::supply::{EndedWhy, LaunchOutcome, QuotaFact, ReservationFact};
+use stoker_core::facts::supply::{EndedWhy, LaunchOutcome, MachineFact, QuotaFact, ReservationFact};
 use stoker_core::market::price::Quote;
 use stoker_core::state::budget::Stage;
 
@@ -162,7 +162,7 @@ macro_rules! whole {
 }
 
 // Small values that change whole.
-whole!(Drained, EndedWhy, LaunchOutcome, Quote, QuotaFact, ReservationFact, Stage, Timestamp, ZoneName);
+whole!(Drained, EndedWhy, LaunchOutcome, MachineFact, Quote, QuotaFact, ReservationFact, Stage, Timestamp, ZoneName);
 
 #[cfg(test)]
 mod tests {

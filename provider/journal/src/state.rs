@@ -9,15 +9,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
-    Cloud, Incarnation, LaunchKey, NodeClassName, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId,
-    SupplierName, ZoneId, ZoneName,
+    Cloud, Incarnation, InstanceType, LaunchKey, NodeClassName, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region,
+    SessionId, SupplierName, ZoneId, ZoneName,
 };
 use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
-    EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, QuotaFact, RefusedArea, ReservationFact,
+    EndedWhy, Instance, LaunchOutcome, MachineFact, MarketFacts, Observation, QuotaFact, RefusedArea, ReservationFact,
 };
 use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::Quote;
@@ -318,6 +318,7 @@ delta! {
         quotas: MapDelta<QuotaKey, QuotaFact>,
         reservations: MapDelta<String, ReservationFact>,
         offered: MapDelta<(Cloud, Region), SetDelta<Place>>,
+        machines: MapDelta<(Cloud, InstanceType), MachineFact>,
     }
     parts {}
     whole {

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use stoker_core::base::ids::{Cloud, InstanceType, ZoneId, ZoneName};
 use stoker_core::base::units::UsdPerHour;
-use stoker_core::facts::supply::{QuotaFact, ReservationFact};
+use stoker_core::facts::supply::{MachineFact, QuotaFact, ReservationFact};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Quote, QuoteKind};
 use stoker_core::market::quota_names::KnownQuota;
@@ -27,6 +27,7 @@ const SPOT_PRICES_EVERY: Duration = Duration::from_mins(5);
 const OFFERINGS_EVERY: Duration = Duration::from_hours(12);
 const QUOTAS_EVERY: Duration = Duration::from_mins(15);
 const RESERVATIONS_EVERY: Duration = Duration::from_mins(1);
+const TYPES_EVERY: Duration = Duration::from_hours(12);
 const HEALTH_EVERY: Duration = Duration::from_mins(1);
 
 /// List prices change with announcements: each type is asked once a day, a few at a time.
@@ -40,7 +41,7 @@ const AGAIN_AFTER: Duration = Duration::from_mins(1);
 const STEADY_FOR: SignedDuration = SignedDuration::from_mins(30);
 
 /// Types that one call names.
-const TYPES_IN_A_CALL: usize = 100;
+pub(super) const TYPES_IN_A_CALL: usize = 100;
 
 /// A fact, when it was asked, and why it could not be had since.
 struct Fact<T> {
@@ -78,6 +79,7 @@ pub(super) struct Facts {
     quotas: Fact<BTreeMap<&'static str, QuotaFact>>,
     reservations: Fact<(Timestamp, Vec<Reservation>)>,
     health: Fact<Health>,
+    types: Fact<BTreeMap<InstanceType, MachineFact>>,
     /// List prices, and when each was asked. A type that the list does not have is asked again as one that it has.
     list: BTreeMap<InstanceType, (Option<Quote>, Instant)>,
     list_failed: Option<String>,
@@ -91,13 +93,14 @@ pub(crate) struct Told {
     pub(crate) offered: Option<BTreeSet<Place>>,
     pub(crate) quotas: Vec<(QuotaKey, QuotaFact)>,
     pub(crate) reservations: Vec<(String, ReservationFact)>,
+    pub(crate) machines: BTreeMap<InstanceType, MachineFact>,
 }
 
 impl Facts {
     /// What could not be had, and why.
     pub(super) fn faults(&self) -> Vec<String> {
         let prices = [&self.spot.failed, &self.offered.failed, &self.quotas.failed];
-        let failed = prices.into_iter().chain([&self.reservations.failed, &self.health.failed]);
+        let failed = prices.into_iter().chain([&self.reservations.failed, &self.health.failed, &self.types.failed]);
         failed.chain([&self.list_failed]).flatten().cloned().collect()
     }
 
@@ -156,6 +159,7 @@ impl RegionSupplier {
             offered: None,
             quotas: Vec::new(),
             reservations: Vec::new(),
+            machines: facts.types.value.clone().unwrap_or_default(),
         };
         let Ok(cloud) = Cloud::new("aws") else { return Ok(told) };
         let place = |zone: &ZoneId, instance_type: &InstanceType| Place {
@@ -236,7 +240,7 @@ impl RegionSupplier {
 
     /// Asks for every fact that is due, all at once.
     async fn refresh(&self) {
-        let (spot, offered, quotas, reservations, health, unpriced) = {
+        let (spot, offered, quotas, reservations, health, types, unpriced) = {
             let known = self.known();
             let facts = &known.facts;
             (
@@ -245,15 +249,17 @@ impl RegionSupplier {
                 facts.quotas.is_due(QUOTAS_EVERY),
                 facts.reservations.is_due(RESERVATIONS_EVERY),
                 facts.health.is_due(HEALTH_EVERY),
+                facts.types.is_due(TYPES_EVERY),
                 facts.unpriced(&self.types),
             )
         };
-        let (spot, offered, quotas, reservations, health, list) = tokio::join!(
+        let (spot, offered, quotas, reservations, health, types, list) = tokio::join!(
             OptionFuture::from(spot.then(|| self.spot_prices())),
             OptionFuture::from(offered.then(|| self.offerings())),
             OptionFuture::from(quotas.then(|| self.quotas())),
             OptionFuture::from(reservations.then(|| self.reservations())),
             OptionFuture::from(health.then(|| self.health())),
+            OptionFuture::from(types.then(|| self.machine_types())),
             self.list_prices(unpriced),
         );
         let mut known = self.known();
@@ -275,6 +281,9 @@ impl RegionSupplier {
         }
         if let Some(answer) = reservations {
             facts.reservations.take("reservations", answer);
+        }
+        if let Some(answer) = types {
+            facts.types.take("instance types", answer);
         }
         if let Some(answer) = health {
             let says_other = |new: &Health| facts.health().is_none_or(|old| !new.says_as(old));

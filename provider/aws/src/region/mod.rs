@@ -8,6 +8,7 @@ mod launching;
 mod listing;
 mod lookup;
 mod notices;
+mod types;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -141,12 +141,13 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
 }
 
 /// Calls that change nothing, and that EC2 cannot limit to some resources.
-const LOOK: [&str; 10] = [
+const LOOK: [&str; 11] = [
     "ec2:DescribeCapacityReservations",
     "ec2:DescribeImages",
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceStatus",
     "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeInstanceTypes",
     "ec2:DescribeReservedInstances",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSpotInstanceRequests",

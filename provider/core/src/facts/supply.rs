@@ -13,10 +13,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{
-    Cloud, ClusterName, IdError, Incarnation, LaunchKey, NodeClassName, NodeGroupId, NodeName, ProviderId, RecordId, Region,
-    SupplierName, ZoneId, ZoneName,
+    Cloud, ClusterName, IdError, Incarnation, InstanceType, LaunchKey, NodeClassName, NodeGroupId, NodeName, ProviderId,
+    RecordId, Region, SupplierName, ZoneId, ZoneName,
 };
-use crate::market::offer::{CapacityType, Market, Place};
+use crate::base::units::{MiB, Milli};
+use crate::market::offer::{CapacityType, InstanceSpec, Market, Network, Place};
 use crate::market::price::Quote;
 use crate::policy::QuotaKey;
 
@@ -444,6 +445,44 @@ pub struct ReservationFact {
     pub as_of: Timestamp,
 }
 
+/// What a supplier tells of an instance type. It is truer than a table, which may be older than the type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineFact {
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Main memory.
+    pub memory: MiB,
+    /// Whole GPUs; `None` where it has parts of one, or that is not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// Its network interfaces; `None` where they are not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// All its local disks; `None` where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_disk: Option<MiB>,
+    /// When this was true.
+    pub as_of: Timestamp,
+}
+
+impl MachineFact {
+    /// A type as this tells it, where a table knows its GPU.
+    pub fn corrected(&self, spec: &Arc<InstanceSpec>) -> Arc<InstanceSpec> {
+        let Self { vcpus, memory, gpus, network, local_disk, .. } = *self;
+        let whole = gpus.filter(|_| spec.gpus.0 >= 1000).and_then(|gpus| gpus.checked_mul(1000)).map(Milli);
+        let told = InstanceSpec {
+            vcpus: Some(vcpus),
+            memory: Some(memory),
+            gpus: whole.unwrap_or(spec.gpus),
+            network: network.or(spec.network),
+            local_disk,
+            ..InstanceSpec::clone(spec)
+        };
+        if told == **spec { Arc::clone(spec) } else { Arc::new(told) }
+    }
+}
+
 /// What a supplier knows of its markets and its account: slow facts, asked now and then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarketFacts {
@@ -475,6 +514,9 @@ pub struct MarketFacts {
     /// Reservations of the account by their ids, where it tells them. They are shown, and the policy's commitments count.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reservations: BTreeMap<String, ReservationFact>,
+    /// What instance types are made of, where it tells that. It replaces the table's figures.
+    #[serde(default, with = "crate::base::pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub machines: BTreeMap<(Cloud, InstanceType), MachineFact>,
 }
 
 /// Why a supplier cannot make a node.
@@ -501,6 +543,12 @@ pub enum CannotMake {
 }
 
 impl MarketFacts {
+    /// What it tells of the instance type of that place.
+    pub fn machine(&self, place: &Place) -> Option<&MachineFact> {
+        // Most suppliers tell none, and the key is two texts.
+        if self.machines.is_empty() { None } else { self.machines.get(&(place.cloud.clone(), place.instance_type.clone())) }
+    }
+
     /// Whether it can make a node there, with that node class.
     ///
     /// # Errors
@@ -533,7 +581,6 @@ impl MarketFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::ids::InstanceType;
 
     #[test]
     fn a_supplier_makes_no_node_where_its_cloud_sells_none() {
