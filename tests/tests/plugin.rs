@@ -203,11 +203,14 @@ struct Patchy {
     calls_per_second: Option<f64>,
     /// When each was made.
     called: Arc<Mutex<Vec<Instant>>>,
+    /// What it says is wrong with each of its machines.
+    impaired: &'static str,
 }
 
 impl Patchy {
     fn of(served: Served) -> Self {
-        Self { served, down: Arc::default(), asked: Arc::default(), calls_per_second: None, called: Arc::default() }
+        let (down, asked, called) = (Arc::default(), Arc::default(), Arc::default());
+        Self { served, down, asked, calls_per_second: None, called, impaired: "" }
     }
 
     /// Serves it on a socket, whose endpoint is told.
@@ -241,7 +244,15 @@ impl supplier_server::Supplier for Patchy {
         if self.down.lock().unwrap().contains(asked.get_ref().scope.as_str()) {
             return Err(Status::unavailable("the region is down"));
         }
-        self.served.list(asked).await
+        let impaired = self.impaired;
+        let ails = move |page: Result<wire::ListResponse, Status>| {
+            page.map(|mut page| {
+                page.instances.iter_mut().for_each(|made| impaired.clone_into(&mut made.impaired));
+                page
+            })
+        };
+        let pages = self.served.list(asked).await?.into_inner();
+        Ok(Response::new(Box::pin(futures::StreamExt::map(pages, ails))))
     }
 
     async fn terminate(&self, asked: Request<wire::TerminateRequest>) -> Result<Response<wire::TerminateResponse>, Status> {
@@ -398,4 +409,19 @@ async fn a_scope_that_is_down_makes_no_other_old() {
     let error = plugin.observe(Timestamp::now()).await.unwrap_err();
     assert!(error.message.contains("the region is down"), "{error}");
     task.abort();
+}
+
+#[tokio::test]
+async fn what_a_plugin_says_is_wrong_with_a_machine_is_told_in_its_words() {
+    for (impaired, told) in [(" its host has lost power\n", Some("its host has lost power")), ("", None)] {
+        let dir = TempDir::new().unwrap();
+        let served = Served::new(simulated(), cluster(), Clock::system(), Served::scopes_of(&market::book()));
+        let (endpoint, task) = Patchy { impaired, ..Patchy::of(served) }.listen(&dir);
+        let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), (&endpoint, None), None).unwrap();
+        plugin.launch(Timestamp::now(), vec![on_demand_launch().into()]).await;
+        let seen = plugin.observe(Timestamp::now()).await.unwrap();
+        assert_eq!(seen.impaired.values().map(String::as_str).next(), told);
+        assert_eq!((seen.instances.len(), seen.unsure.len()), (1, 0));
+        task.abort();
+    }
 }

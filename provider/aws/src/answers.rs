@@ -119,6 +119,55 @@ pub(crate) struct Machines {
     pub(crate) next_token: Option<String>,
 }
 
+/// The answer of `DescribeInstanceStatus`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct InstanceStatuses {
+    pub(crate) instance_status_set: Items<InstanceStatus>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) next_token: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct InstanceStatus {
+    pub(crate) instance_id: String,
+    pub(crate) system_status: StatusCheck,
+    pub(crate) instance_status: StatusCheck,
+    pub(crate) events_set: Items<ScheduledEvent>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct StatusCheck {
+    pub(crate) status: String,
+    pub(crate) details: Items<StatusDetail>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct StatusDetail {
+    #[serde(deserialize_with = "filled")]
+    pub(crate) impaired_since: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ScheduledEvent {
+    pub(crate) description: String,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) not_before: Option<String>,
+}
+
+/// The answer of `GetConsoleOutput`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Console {
+    /// In base64.
+    #[serde(deserialize_with = "filled")]
+    pub(crate) output: Option<String>,
+}
+
 /// An answer of which only matters that it came.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -184,6 +233,89 @@ pub(crate) struct Offerings {
 pub(crate) struct Offering {
     pub(crate) instance_type: String,
     pub(crate) location: String,
+}
+
+/// The answer of `DescribeInstanceTypes`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct InstanceTypes {
+    pub(crate) instance_type_set: Items<TypeInfo>,
+    #[serde(deserialize_with = "filled")]
+    pub(crate) next_token: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct TypeInfo {
+    pub(crate) instance_type: String,
+    pub(crate) v_cpu_info: Cpus,
+    pub(crate) memory_info: Memory,
+    pub(crate) instance_storage_info: Storage,
+    pub(crate) network_info: Interfaces,
+    pub(crate) gpu_info: GpuInfo,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cpus {
+    #[serde(rename = "defaultVCpus", deserialize_with = "number")]
+    pub(crate) default: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Memory {
+    #[serde(rename = "sizeInMiB", deserialize_with = "number")]
+    pub(crate) mib: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Storage {
+    #[serde(rename = "totalSizeInGB", deserialize_with = "number")]
+    pub(crate) gb: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Interfaces {
+    #[serde(deserialize_with = "number")]
+    pub(crate) maximum_network_cards: Option<u32>,
+    #[serde(deserialize_with = "number")]
+    pub(crate) default_network_card_index: Option<u32>,
+    pub(crate) network_cards: Items<NetworkCard>,
+    #[serde(deserialize_with = "number")]
+    pub(crate) ipv4_addresses_per_interface: Option<u32>,
+    pub(crate) efa_info: EfaInfo,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct NetworkCard {
+    #[serde(deserialize_with = "number")]
+    pub(crate) network_card_index: Option<u32>,
+    #[serde(deserialize_with = "number")]
+    pub(crate) maximum_network_interfaces: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct EfaInfo {
+    #[serde(deserialize_with = "number")]
+    pub(crate) maximum_efa_interfaces: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct GpuInfo {
+    pub(crate) gpus: Items<GpuCount>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct GpuCount {
+    #[serde(deserialize_with = "number")]
+    pub(crate) count: Option<u32>,
 }
 
 /// The answer of `DescribeSpotPriceHistory`.

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use crate::config::{Config, RegionConfig};
 use crate::machine;
-use crate::region::RegionSupplier;
+use crate::region::{RegionSupplier, Shutdown};
 use crate::wire::{Api, Keys, Transport, https};
 
 /// How often the file is read again and facts are looked at, which are asked at paces of their own.
@@ -215,6 +215,24 @@ impl Aws {
         }
     }
 
+    /// Ends machines, each in its region.
+    async fn end(&self, ids: Vec<ProviderId>, shutdown: Shutdown) -> Vec<(ProviderId, Result<(), SupplierError>)> {
+        let regions = self.now().regions;
+        let (mut by_region, mut ended) = (BTreeMap::<Region, (Arc<RegionSupplier>, Vec<ProviderId>)>::new(), Vec::new());
+        for id in ids {
+            match Self::region_of(&regions, &id) {
+                Some(region) => by_region.entry(region.name.clone()).or_insert_with(|| (region, Vec::new())).1.push(id),
+                // No machine of EC2's is called so.
+                None if machine::instance_id(&id).is_none() => ended.push((id, Ok(()))),
+                None => ended.push((id, Err(self.error("aws.yaml has no region of that machine: add it again to end it")))),
+            }
+        }
+        let ends = by_region.into_values().map(async |(region, ids)| region.terminate(&ids, shutdown).await);
+        let answers = join_all(ends).await.into_iter().flatten();
+        ended.extend(answers.map(|(id, answer)| (id, answer.map_err(|why| self.error(why)))));
+        ended
+    }
+
     /// The region of a machine: its id names the zone, whose name begins with the region's.
     fn region_of(regions: &BTreeMap<Region, Arc<RegionSupplier>>, id: &ProviderId) -> Option<Arc<RegionSupplier>> {
         let zone = id.as_str().strip_prefix("aws:///")?.split('/').next()?;
@@ -229,6 +247,10 @@ pub(crate) fn types_of(book: &PriceBook) -> BTreeMap<Region, Vec<InstanceType>> 
     let mut types: BTreeMap<Region, BTreeSet<InstanceType>> = BTreeMap::new();
     for (market, _) in book.entries().filter(|(market, _)| market.place.cloud.as_str() == "aws") {
         types.entry(market.place.region.clone()).or_default().insert(market.place.instance_type.clone());
+    }
+    // The operator may name the zones of a type whose zones no table tells.
+    for ((_, region, instance_type), _) in book.unzoned().filter(|((cloud, ..), _)| cloud.as_str() == "aws") {
+        types.entry(region.clone()).or_default().insert(instance_type.clone());
     }
     types.into_iter().map(|(region, types)| (region, types.into_iter().collect())).collect()
 }
@@ -310,21 +332,21 @@ impl Supplier for Aws {
     }
 
     fn terminate(&self, _: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
+        self.end(ids, Shutdown::InOrder).boxed()
+    }
+
+    fn terminate_late(
+        &self,
+        _: Timestamp,
+        ids: Vec<ProviderId>,
+    ) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
+        self.end(ids, Shutdown::Skipped).boxed()
+    }
+
+    fn console(&self, id: ProviderId) -> BoxFuture<'_, Result<Option<String>, SupplierError>> {
         async move {
-            let regions = self.now().regions;
-            let (mut by_region, mut ended) = (BTreeMap::<Region, (Arc<RegionSupplier>, Vec<ProviderId>)>::new(), Vec::new());
-            for id in ids {
-                match Self::region_of(&regions, &id) {
-                    Some(region) => by_region.entry(region.name.clone()).or_insert_with(|| (region, Vec::new())).1.push(id),
-                    // No machine of EC2's is called so.
-                    None if machine::instance_id(&id).is_none() => ended.push((id, Ok(()))),
-                    None => ended.push((id, Err(self.error("aws.yaml has no region of that machine: add it again to end it")))),
-                }
-            }
-            let ends = by_region.into_values().map(async |(region, ids)| region.terminate(&ids).await);
-            let answers = join_all(ends).await.into_iter().flatten();
-            ended.extend(answers.map(|(id, answer)| (id, answer.map_err(|why| self.error(why)))));
-            ended
+            let Some(region) = Self::region_of(&self.now().regions, &id) else { return Ok(None) };
+            region.console(&id).await.map_err(|failure| self.error(failure.to_string()))
         }
         .boxed()
     }
@@ -357,6 +379,8 @@ impl Supplier for Aws {
                         facts.quotes.extend(told.quotes);
                         facts.quotas.extend(told.quotas);
                         facts.reservations.extend(told.reservations);
+                        let of_cloud = |(name, fact)| ((cloud.clone(), name), fact);
+                        facts.machines.extend(told.machines.into_iter().map(of_cloud));
                         if let Some(offered) = told.offered {
                             facts.offered.insert((cloud.clone(), region.name.clone()), offered);
                         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::ZoneName;
 use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::snapshot::Drained;
-use stoker_core::facts::supply::{EndedWhy, LaunchOutcome, QuotaFact, ReservationFact};
+use stoker_core::facts::supply::{EndedWhy, LaunchOutcome, MachineFact, QuotaFact, ReservationFact};
 use stoker_core::market::price::Quote;
 use stoker_core::state::budget::Stage;
 
@@ -163,7 +163,7 @@ macro_rules! whole {
 }
 
 // Small values that change whole.
-whole!(Drained, EndedWhy, LaunchOutcome, Outdated, Quote, QuotaFact, ReservationFact, Stage, Timestamp, ZoneName);
+whole!(Drained, EndedWhy, LaunchOutcome, MachineFact, Outdated, Quote, QuotaFact, ReservationFact, Stage, Timestamp, ZoneName);
 
 #[cfg(test)]
 mod tests {

@@ -120,6 +120,7 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
     for note in notes {
         match note {
             Note::BootTimeout { instance: Some(instance), .. }
+            | Note::BootConsole { instance, .. }
             | Note::Lost { instance, .. }
             | Note::Adopted { instance, .. }
             | Note::Orphan { instance, .. } => {

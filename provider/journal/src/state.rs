@@ -18,7 +18,7 @@ use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
-    Covered, EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, QuotaFact, RefusedArea, ReservationFact,
+    Covered, EndedWhy, Instance, LaunchOutcome, MachineFact, MarketFacts, Observation, QuotaFact, RefusedArea, ReservationFact,
 };
 use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::Quote;
@@ -179,6 +179,10 @@ pub(super) enum InventoryDelta {
         complete: bool,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         ended: MapDelta<ProviderId, EndedWhy>,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        impaired: BTreeMap<ProviderId, String>,
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        unsure: BTreeSet<(Cloud, Region)>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         outdated: MapDelta<ProviderId, Outdated>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
@@ -194,7 +198,9 @@ impl InventoryDelta {
         outdated: MapDelta<ProviderId, Outdated>,
         instances: MapDelta<ProviderId, Arc<Instance>>,
     ) -> Self {
-        Self::Listed { covered: listed.covered.clone(), complete: listed.complete, ended, outdated, instances }
+        let (covered, complete) = (listed.covered.clone(), listed.complete);
+        let (impaired, unsure) = (listed.impaired.clone(), listed.unsure.clone());
+        Self::Listed { covered, complete, ended, impaired, unsure, outdated, instances }
     }
 }
 
@@ -218,7 +224,8 @@ impl Part for Option<Arc<Observation>> {
                 let (ended, instances) = (after.ended.since(&before.ended), after.instances.since(&before.instances));
                 let outdated = after.outdated.since(&before.outdated);
                 let same = (ended.is_none() && outdated.is_none() && instances.is_none())
-                    && (&after.covered, after.complete) == (&before.covered, before.complete);
+                    && (&after.covered, after.complete) == (&before.covered, before.complete)
+                    && (&after.impaired, &after.unsure) == (&before.impaired, &before.unsure);
                 (!same).then(|| {
                     InventoryDelta::listed(
                         after,
@@ -235,13 +242,15 @@ impl Part for Option<Arc<Observation>> {
     fn apply(before: Option<Self>, delta: InventoryDelta) -> Self {
         match delta {
             InventoryDelta::Unheard => None,
-            InventoryDelta::Listed { covered, complete, ended, outdated, instances } => {
+            InventoryDelta::Listed { covered, complete, ended, impaired, unsure, outdated, instances } => {
                 let none = || Observation::complete(Timestamp::UNIX_EPOCH, BTreeMap::new());
                 let before = before.flatten().map_or_else(none, Arc::unwrap_or_clone);
                 Some(Arc::new(Observation {
                     covered,
                     complete,
                     ended: Part::apply(Some(before.ended), ended),
+                    impaired,
+                    unsure,
                     outdated: Part::apply(Some(before.outdated), outdated),
                     instances: Part::apply(Some(before.instances), instances),
                 }))
@@ -331,6 +340,7 @@ delta! {
         quotas: MapDelta<QuotaKey, QuotaFact>,
         reservations: MapDelta<String, ReservationFact>,
         offered: MapDelta<(Cloud, Region), SetDelta<Place>>,
+        machines: MapDelta<(Cloud, InstanceType), MachineFact>,
     }
     parts {}
     whole {

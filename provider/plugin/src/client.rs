@@ -229,13 +229,14 @@ impl Plugin {
         let asked = wire::ListRequest { cluster: self.cluster.to_string(), scope: scope.to_owned() };
         let failed = |status: Status| self.failed("List", &status);
         let mut pages = self.client.clone().list(asked).await.map_err(failed)?.into_inner();
-        let (mut instances, mut ended) = (BTreeMap::new(), BTreeMap::new());
+        let (mut instances, mut ended, mut impaired) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         while let Some(page) = pages.next().await {
             let page = page.map_err(failed)?;
             for machine in page.instances {
-                let shown = machine.provider_id.clone();
+                let (shown, ails) = (machine.provider_id.clone(), convert::ails(&machine));
                 // Something is there of which nobody knows what: without it that is not the whole list.
                 let made = convert::instance(machine).map_err(|why| self.error(format!("machine {shown:?}: {why}")))?;
+                impaired.extend(ails.map(|why| (made.provider_id.clone(), why)));
                 instances.insert(made.provider_id.clone(), Arc::new(made));
                 if instances.len() > MOST_LISTED {
                     return Err(self.error(format!("it lists more than {MOST_LISTED} machines in {scope:?}")));
@@ -248,7 +249,7 @@ impl Plugin {
             if page.last {
                 let as_of = page.as_of.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
                 let as_of = as_of.ok_or_else(|| self.error("the last page of List has no as_of"))?;
-                return Ok(Listing { as_of, instances, ended, outdated: BTreeMap::new() });
+                return Ok(Listing { as_of, instances, ended, impaired: Some(impaired), ..Listing::default() });
             }
         }
         Err(self.error(format!("the listing of {scope:?} broke off before its last page")))

@@ -103,6 +103,12 @@ pub(crate) fn instance(machine: wire::Instance) -> Result<Instance, Unreadable> 
     })
 }
 
+/// What is wrong with a machine; nothing where that is not known.
+pub(crate) fn ails(machine: &wire::Instance) -> Option<String> {
+    let why = machine.impaired.trim();
+    (!why.is_empty()).then(|| why.chars().filter(|c| !c.is_control()).take(200).collect())
+}
+
 /// Why a machine ended, where that is known.
 pub(crate) fn gone(gone: &wire::Gone) -> Option<(ProviderId, EndedWhy)> {
     let why = match gone.why() {
@@ -145,6 +151,7 @@ pub(crate) fn to_instance(made: &Instance) -> wire::Instance {
         launched_at: Some(to_moment(made.launched_at)),
         state: state.into(),
         gone_at,
+        impaired: String::new(),
     }
 }
 

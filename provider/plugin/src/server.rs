@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures::Stream;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{ClusterName, ProviderId};
+use stoker_core::facts::supply::Instance;
 use stoker_core::market::price::{PriceBook, QuoteKind};
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_server::{Supplier as Service, SupplierServer};
@@ -116,8 +117,11 @@ impl Service for Served {
         };
         let seen = self.supplier.observe(self.clock.now()).await.map_err(|error| Status::unavailable(error.to_string()))?;
         let here = |machine: &wire::Instance| machine.cloud == scope.cloud && scope.regions.contains(&machine.region);
-        let instances: Vec<wire::Instance> =
-            seen.instances.values().map(|made| convert::to_instance(made)).filter(here).collect();
+        let told = |made: &Arc<Instance>| wire::Instance {
+            impaired: seen.impaired.get(&made.provider_id).cloned().unwrap_or_default(),
+            ..convert::to_instance(made)
+        };
+        let instances: Vec<wire::Instance> = seen.instances.values().map(told).filter(here).collect();
         let mut pages: Vec<Result<wire::ListResponse, Status>> = instances
             .chunks(PAGE)
             .map(|page| Ok(wire::ListResponse { instances: page.to_vec(), ..wire::ListResponse::default() }))

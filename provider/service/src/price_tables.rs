@@ -87,6 +87,7 @@ impl PriceTables {
             facts.zone_names.extend(asked.zone_names.clone());
             facts.quotas.extend(asked.quotas.clone());
             facts.offered.extend(asked.offered.clone());
+            facts.machines.extend(asked.machines.clone());
         }
         self.asked = Some(asked);
         self

@@ -43,7 +43,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 pub use fault::{Call, Fault, Rule};
-pub use machine::{End, Health, Interface, Machine, Market, SpotRequest, State};
+pub use machine::{End, Health, Interface, Machine, Market, Scheduled, SpotRequest, State};
 pub use region::{
     Cluster, Image, Message, Queue, Quota, Region, Reservation, ReservationKind, ReservedInstances, SecurityGroup, SpotPrice,
     Subnet, Tags, Zone,

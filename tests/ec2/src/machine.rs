@@ -85,8 +85,19 @@ pub struct Health {
     pub instance_impaired: Option<Timestamp>,
     /// Since when the host's check fails.
     pub system_impaired: Option<Timestamp>,
-    /// Scheduled events: code and earliest time.
-    pub events: Vec<(String, Timestamp)>,
+    /// Scheduled events.
+    pub events: Vec<Scheduled>,
+}
+
+/// An event that AWS has scheduled for a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scheduled {
+    /// Its code, such as `instance-retirement`.
+    pub code: String,
+    /// Its text. That of one that is over begins with `[Completed]` or `[Canceled]`.
+    pub description: String,
+    /// Its earliest time.
+    pub not_before: Timestamp,
 }
 
 /// A network interface as it was asked for.

@@ -67,6 +67,7 @@ impl RegionSupplier {
         found.push(self.asked("reservations", reservations));
         let machines = self.list(self.api.now()).await.map(|listing| format!("{} of this cluster", listing.instances.len()));
         found.push(self.finding("machines", machines));
+        found.push(self.asked("states of machines", self.health().await.map(|_| "known".to_owned())));
         found.push(match &self.config.queue {
             Some(name) => {
                 let asked = json!({ "QueueName": name });

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use stoker_core::base::ids::{Cloud, InstanceType, ZoneId, ZoneName};
 use stoker_core::base::units::UsdPerHour;
-use stoker_core::facts::supply::{QuotaFact, ReservationFact};
+use stoker_core::facts::supply::{MachineFact, QuotaFact, ReservationFact};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Quote, QuoteKind};
 use stoker_core::market::quota_names::KnownQuota;
@@ -18,6 +18,7 @@ use stoker_core::policy::QuotaKey;
 use tokio::time::Instant;
 
 use super::RegionSupplier;
+use super::health::Health;
 use crate::answers::{Offering, Offerings, Product, Products, Reservation, Reservations, ServiceQuota, SpotPrice, SpotPrices};
 use crate::config::Config;
 use crate::wire::{Failure, Form, Service};
@@ -26,6 +27,8 @@ const SPOT_PRICES_EVERY: Duration = Duration::from_mins(5);
 const OFFERINGS_EVERY: Duration = Duration::from_hours(12);
 const QUOTAS_EVERY: Duration = Duration::from_mins(15);
 const RESERVATIONS_EVERY: Duration = Duration::from_mins(1);
+const TYPES_EVERY: Duration = Duration::from_hours(12);
+const HEALTH_EVERY: Duration = Duration::from_mins(1);
 
 /// List prices change with announcements: each type is asked once a day, a few at a time.
 const LIST_PRICES_EVERY: Duration = Duration::from_hours(24);
@@ -38,7 +41,7 @@ const AGAIN_AFTER: Duration = Duration::from_mins(1);
 const STEADY_FOR: SignedDuration = SignedDuration::from_mins(30);
 
 /// Types that one call names.
-const TYPES_IN_A_CALL: usize = 100;
+pub(super) const TYPES_IN_A_CALL: usize = 100;
 
 /// A fact, when it was asked, and why it could not be had since.
 struct Fact<T> {
@@ -75,6 +78,8 @@ pub(super) struct Facts {
     offered: Fact<BTreeSet<(InstanceType, ZoneId)>>,
     quotas: Fact<BTreeMap<&'static str, QuotaFact>>,
     reservations: Fact<(Timestamp, Vec<Reservation>)>,
+    health: Fact<Health>,
+    types: Fact<BTreeMap<InstanceType, MachineFact>>,
     /// List prices, and when each was asked. A type that the list does not have is asked again as one that it has.
     list: BTreeMap<InstanceType, (Option<Quote>, Instant)>,
     list_failed: Option<String>,
@@ -88,13 +93,20 @@ pub(crate) struct Told {
     pub(crate) offered: Option<BTreeSet<Place>>,
     pub(crate) quotas: Vec<(QuotaKey, QuotaFact)>,
     pub(crate) reservations: Vec<(String, ReservationFact)>,
+    pub(crate) machines: BTreeMap<InstanceType, MachineFact>,
 }
 
 impl Facts {
     /// What could not be had, and why.
     pub(super) fn faults(&self) -> Vec<String> {
-        let failed = [&self.spot.failed, &self.offered.failed, &self.quotas.failed, &self.reservations.failed];
-        failed.into_iter().chain([&self.list_failed]).flatten().cloned().collect()
+        let prices = [&self.spot.failed, &self.offered.failed, &self.quotas.failed];
+        let failed = prices.into_iter().chain([&self.reservations.failed, &self.health.failed, &self.types.failed]);
+        failed.chain([&self.list_failed]).flatten().cloned().collect()
+    }
+
+    /// What EC2 said of machines last; `None` while it was not asked.
+    pub(super) const fn health(&self) -> Option<&Health> {
+        self.health.value.as_ref()
     }
 
     /// The types whose list prices are to be asked next.
@@ -147,6 +159,7 @@ impl RegionSupplier {
             offered: None,
             quotas: Vec::new(),
             reservations: Vec::new(),
+            machines: facts.types.value.clone().unwrap_or_default(),
         };
         let Ok(cloud) = Cloud::new("aws") else { return Ok(told) };
         let place = |zone: &ZoneId, instance_type: &InstanceType| Place {
@@ -227,7 +240,7 @@ impl RegionSupplier {
 
     /// Asks for every fact that is due, all at once.
     async fn refresh(&self) {
-        let (spot, offered, quotas, reservations, unpriced) = {
+        let (spot, offered, quotas, reservations, health, types, unpriced) = {
             let known = self.known();
             let facts = &known.facts;
             (
@@ -235,14 +248,18 @@ impl RegionSupplier {
                 facts.offered.is_due(OFFERINGS_EVERY),
                 facts.quotas.is_due(QUOTAS_EVERY),
                 facts.reservations.is_due(RESERVATIONS_EVERY),
+                facts.health.is_due(HEALTH_EVERY),
+                facts.types.is_due(TYPES_EVERY),
                 facts.unpriced(&self.types),
             )
         };
-        let (spot, offered, quotas, reservations, list) = tokio::join!(
+        let (spot, offered, quotas, reservations, health, types, list) = tokio::join!(
             OptionFuture::from(spot.then(|| self.spot_prices())),
             OptionFuture::from(offered.then(|| self.offerings())),
             OptionFuture::from(quotas.then(|| self.quotas())),
             OptionFuture::from(reservations.then(|| self.reservations())),
+            OptionFuture::from(health.then(|| self.health())),
+            OptionFuture::from(types.then(|| self.machine_types())),
             self.list_prices(unpriced),
         );
         let mut known = self.known();
@@ -264,6 +281,16 @@ impl RegionSupplier {
         }
         if let Some(answer) = reservations {
             facts.reservations.take("reservations", answer);
+        }
+        if let Some(answer) = types {
+            facts.types.take("instance types", answer);
+        }
+        if let Some(answer) = health {
+            let says_other = |new: &Health| facts.health().is_none_or(|old| !new.says_as(old));
+            if answer.as_ref().is_ok_and(says_other) {
+                self.changed.notify_one();
+            }
+            facts.health.take("states of machines", answer);
         }
         match list {
             Ok(list) => {

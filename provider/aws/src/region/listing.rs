@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use stoker_core::base::ids::{ProviderId, ZoneId};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
@@ -12,7 +14,7 @@ use stoker_core::facts::supply::{Instance, InstanceState, Listing};
 use tokio::time::Instant;
 
 use super::{LookedUp, RegionSupplier, SHOWN_WITHIN};
-use crate::answers::{Done, Machine, Machines};
+use crate::answers::{Console, Done, Machine, Machines};
 use crate::machine;
 use crate::outdated::MadeWith;
 use crate::wire::{Class, Failure, Form, Service};
@@ -41,6 +43,15 @@ pub(crate) struct Listed {
     pub(crate) unreadable: Vec<String>,
     /// Machines that are stopped, which ours never are on purpose.
     stopped: Vec<String>,
+}
+
+/// How a machine's operating system goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shutdown {
+    /// It stops what runs first, which the kubelet may take minutes for.
+    InOrder,
+    /// At once: of a machine that never joined.
+    Skipped,
 }
 
 impl Listed {
@@ -103,12 +114,20 @@ impl RegionSupplier {
         for (id, (made, _)) in &known.made {
             listing.instances.insert(id.clone(), Arc::clone(made));
         }
+        let health = known.facts.health().filter(|health| health.is_known(now));
         for (id, made) in &mut listing.instances {
-            let reclaim = machine::instance_id(id).and_then(|id| known.reclaims.get(id)).filter(|reclaim| reclaim.from <= now);
+            let Some(id) = machine::instance_id(id) else { continue };
+            let announced = [known.reclaims.get(id).copied(), health.and_then(|health| health.maintenance(id, now))];
+            let reclaim =
+                announced.into_iter().flatten().filter(|reclaim| reclaim.from <= now).min_by_key(|reclaim| reclaim.at);
             if let Some(reclaim) = reclaim.filter(|_| matches!(made.state, InstanceState::Pending | InstanceState::Running)) {
                 *made = Arc::new(Instance { state: InstanceState::Reclaiming { at: reclaim.at }, ..Instance::clone(made) });
             }
         }
+        listing.impaired = health.map(|health| {
+            let ails = |id: &ProviderId| Some((id.clone(), health.impaired(machine::instance_id(id)?, now)?));
+            listing.instances.keys().filter_map(ails).collect()
+        });
         listing
     }
 
@@ -122,7 +141,7 @@ impl RegionSupplier {
             .with("MaxResults", PAGE.to_string());
         let zones = self.known().looked_up.clone();
         let zone_id = |name: &str| -> Option<ZoneId> { zones.as_ref()?.zone_id(name) };
-        let machines = Listing { as_of: now, instances: BTreeMap::new(), ended: BTreeMap::new(), outdated: BTreeMap::new() };
+        let machines = Listing { as_of: now, ..Listing::default() };
         let mut listing =
             Listed { asked_at, machines, made_with: BTreeMap::new(), unreadable: Vec::new(), stopped: Vec::new() };
         let (mut page, mut seen) = (all.clone(), BTreeSet::new());
@@ -179,7 +198,7 @@ impl RegionSupplier {
 
     /// A machine that is stopped costs its disks for ever, and its Node does not come back by itself.
     async fn end_stopped(&self, ids: &[String]) {
-        if let Err(failure) = self.end_some(ids).await
+        if let Err(failure) = self.end_some(ids, Shutdown::InOrder).await
             && !ids.is_empty()
         {
             tracing::warn!(region = %self.name, %failure, "ending machines that somebody stopped failed; retrying");
@@ -187,7 +206,7 @@ impl RegionSupplier {
     }
 
     /// Ends machines, and no other's: those that bear this cluster's tag.
-    pub(crate) async fn terminate(&self, ids: &[ProviderId]) -> Vec<(ProviderId, Result<(), String>)> {
+    pub(crate) async fn terminate(&self, ids: &[ProviderId], shutdown: Shutdown) -> Vec<(ProviderId, Result<(), String>)> {
         let (mut ours, mut ended) = (Vec::new(), Vec::new());
         for id in ids {
             match (self.is_listed(id), machine::instance_id(id)) {
@@ -198,11 +217,11 @@ impl RegionSupplier {
         }
         for some in ours.chunks(END_AT_ONCE) {
             let names: Vec<String> = some.iter().map(|(_, instance)| instance.clone()).collect();
-            match self.end_some(&names).await {
+            match self.end_some(&names, shutdown).await {
                 // One that is unknown fails the call for all, and one that is protected those of its zone.
                 Err(failure) if failure.class() == Class::Final && some.len() > 1 => {
                     for (id, instance) in some {
-                        let one = self.end_some(std::slice::from_ref(instance)).await;
+                        let one = self.end_some(std::slice::from_ref(instance), shutdown).await;
                         ended.push((id.clone(), self.end_of(id, one)));
                     }
                 }
@@ -242,12 +261,33 @@ impl RegionSupplier {
         Ok(listing.machines.instances.contains_key(id))
     }
 
-    async fn end_some(&self, ids: &[String]) -> Result<(), Failure> {
+    async fn end_some(&self, ids: &[String], shutdown: Shutdown) -> Result<(), Failure> {
         if ids.is_empty() {
             return Ok(());
         }
-        let form = Form::ec2("TerminateInstances").with_list("InstanceId", ids);
+        let mut form = Form::ec2("TerminateInstances").with_list("InstanceId", ids);
+        if shutdown == Shutdown::Skipped {
+            form.set("SkipOsShutdown", "true");
+        }
         // To end what has ended changes nothing, so it is tried as often as a question.
         self.api.ask::<Done>(Service::Ec2, &form).await.map(drop)
+    }
+
+    /// What a machine wrote to its console.
+    ///
+    /// # Errors
+    /// When EC2 cannot be asked.
+    pub(crate) async fn console(&self, id: &ProviderId) -> Result<Option<String>, Failure> {
+        let Some(instance) = machine::instance_id(id) else { return Ok(None) };
+        let form = Form::ec2("GetConsoleOutput").with("InstanceId", instance);
+        // What it wrote until now, or, where its hypervisor cannot tell, until some minutes after its start.
+        let latest = self.api.ask(Service::Ec2, &form.clone().with("Latest", "true")).await;
+        let told: Console = match latest {
+            Err(failure) if failure.code() == Some("UnsupportedOperation") => self.api.ask(Service::Ec2, &form).await?,
+            answer => answer?,
+        };
+        // AWS breaks the text into lines.
+        let text: String = told.output.unwrap_or_default().split_whitespace().collect();
+        Ok(BASE64_STANDARD.decode(text).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 }

@@ -3,10 +3,12 @@
 mod check;
 mod commitments;
 mod facts;
+mod health;
 mod launching;
 mod listing;
 mod lookup;
 mod notices;
+mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +26,9 @@ use crate::config::RegionConfig;
 use crate::wire::Api;
 use facts::Facts;
 use listing::Listed;
+pub(crate) use listing::Shutdown;
 pub(crate) use lookup::LookedUp;
+use notices::Reclaim;
 
 /// Launches at once.
 const LAUNCHES_AT_ONCE: usize = 4;
@@ -48,13 +52,6 @@ pub(crate) struct RegionSupplier {
     changed: Arc<Notify>,
     /// Follows notices, and ends with the region.
     tasks: Mutex<JoinSet<()>>,
-}
-
-/// A machine that will be taken back.
-struct Reclaim {
-    at: Timestamp,
-    /// When it begins to count: work is not driven off days before.
-    from: Timestamp,
 }
 
 /// What is known of it.

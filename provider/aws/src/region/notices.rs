@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use tokio::time::{Instant, sleep};
 
+use super::RegionSupplier;
 use super::facts::moment;
-use super::{Reclaim, RegionSupplier};
 use crate::answers::{Event, Message, Messages, QueueUrl, SpotRequests};
 use crate::wire::{Failure, Form, Service};
 
@@ -36,10 +36,18 @@ const AGAIN_AFTER: Duration = Duration::from_secs(10);
 const LATE: SignedDuration = SignedDuration::from_secs(60);
 
 /// How long before AWS's people take a machine for maintenance it is emptied.
-const MAINTENANCE_AHEAD: SignedDuration = SignedDuration::from_mins(15);
+pub(super) const MAINTENANCE_AHEAD: SignedDuration = SignedDuration::from_mins(15);
 
 /// How many moments are remembered: far more than machines that go at once.
 const MOST_RECLAIMS: usize = 20_000;
+
+/// A machine that will be taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reclaim {
+    pub(super) at: Timestamp,
+    /// When it begins to count: work is not driven off days before.
+    pub(super) from: Timestamp,
+}
 
 /// Follows notices as long as there is a region to tell.
 pub(super) async fn follow(region: Weak<RegionSupplier>) {

@@ -100,6 +100,10 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
             each(&places, |place| vec![place.arn("ec2", "instance/*")])
         })
         .when(of_ours("ResourceTag")),
+        allow("ConsoleOfOurs", "Optional: what a machine that did not join wrote last.", ["ec2:GetConsoleOutput"], {
+            each(&places, |place| vec![place.arn("ec2", "instance/*")])
+        })
+        .when(of_ours("ResourceTag")),
         allow("GiveNodesTheirRole", "The role that nodes run with.", ["iam:PassRole"], {
             each(&places, |place| {
                 let arn = |role: &String| format!("arn:{}:iam::{}:role/{role}", place.partition, place.account);
@@ -137,11 +141,13 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
 }
 
 /// Calls that change nothing, and that EC2 cannot limit to some resources.
-const LOOK: [&str; 9] = [
+const LOOK: [&str; 11] = [
     "ec2:DescribeCapacityReservations",
     "ec2:DescribeImages",
     "ec2:DescribeInstances",
+    "ec2:DescribeInstanceStatus",
     "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeInstanceTypes",
     "ec2:DescribeReservedInstances",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSpotInstanceRequests",

@@ -1,16 +1,17 @@
 //! Facts of markets and of the account: prices, offers, quotas and reservations, each as old as it says.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use stoker_core::base::ids::{Cloud, InstanceType, Region, ZoneId};
 use stoker_core::facts::supply::MarketFacts;
-use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
 use stoker_core::policy::QuotaKey;
 use stoker_fake_ec2::{Fault, Quota, Rule};
 use tokio::time::sleep;
 
-use crate::bench::Bench;
+use crate::bench::{BOOK, Bench};
 
 fn place(zone: &str) -> Place {
     Place {
@@ -163,6 +164,45 @@ async fn reservations_tell_what_is_left_of_them() {
     let told = &facts.reservations["cr-two"];
     assert_eq!((told.total, told.free, told.ends), (2, Some(1), Some(ends)));
     assert_eq!(told.place, place("use1-az1"));
+}
+
+/// EC2's own figures, asked twice a day; where they cannot be had the last ones stay, and else the tables'.
+#[tokio::test(start_paused = true)]
+async fn types_are_made_of_what_ec2_says() {
+    let bench = Bench::new().await;
+    let denied = || Rule::of("DescribeInstanceTypes", Fault::status(403, "UnauthorizedOperation", "no"));
+    bench.world(|world| world.fault(denied()));
+    assert!(bench.facts().await.machines.is_empty());
+    assert!(bench.faults().contains("instance types cannot be asked"), "{}", bench.faults());
+    bench.world(|world| world.rules.clear());
+    sleep(Duration::from_secs(90)).await;
+    let told = async |name: &str| {
+        let key = (Cloud::new("aws").unwrap(), InstanceType::new(name).unwrap());
+        bench.facts().await.machines.remove(&key)
+    };
+    // The tables are right about these, and the peer has AWS's own figures.
+    for name in ["g4dn.xlarge", "g5g.xlarge", "g6.xlarge", "g6.12xlarge", "p4d.24xlarge", "p5.48xlarge"] {
+        let is_it = |spec: &&Arc<InstanceSpec>| spec.cloud.as_str() == "aws" && spec.instance_type.as_str() == name;
+        let spec = BOOK.specs().find(is_it).unwrap();
+        let fact = told(name).await.unwrap_or_else(|| panic!("{name}: {}", bench.faults()));
+        assert_eq!(fact.corrected(spec), *spec, "{name}");
+        assert!(fact.gpus.is_some() && fact.network.is_some(), "{name}");
+    }
+    assert_eq!(told("g6e.xlarge").await, None, "of which this region says nothing");
+    bench.world(|world| {
+        let changed = world.types.get_mut("g6.xlarge").unwrap();
+        (changed.interfaces_of_card_0, changed.disks, changed.gpus) = (3, 0, 2);
+    });
+    assert_eq!(told("g6.xlarge").await.unwrap().gpus, Some(1), "not asked anew yet");
+    sleep(Duration::from_hours(12)).await;
+    let fact = told("g6.xlarge").await.unwrap();
+    let pods = fact.network.unwrap().pods;
+    assert_eq!((pods, fact.local_disk, fact.gpus), (3 * 14 + 2, None, Some(2)));
+    let asked_at = bench.now();
+    bench.world(|world| world.fault(denied()));
+    sleep(Duration::from_hours(13)).await;
+    let fact = told("g6.xlarge").await.unwrap();
+    assert!(fact.gpus == Some(2) && fact.as_of <= asked_at, "it ages");
 }
 
 /// Nothing is known of a region whose subnets cannot be had.

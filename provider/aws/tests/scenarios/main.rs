@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod bench;
+mod consoles;
 mod errors;
 mod facts;
+mod health;
 mod launches;
 mod listing;
 mod notices;

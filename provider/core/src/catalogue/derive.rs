@@ -113,6 +113,9 @@ fn build(
     entries: &BTreeMap<CapacityType, &Entry>,
 ) -> Result<Vec<Group>, Exclusion> {
     let Sources { policy, prices, operator, suppliers } = from;
+    let maker = maker(policy, pool, suppliers, place);
+    let told = maker.as_ref().ok().and_then(|(_, facts)| facts.machine(place)).map(|told| told.corrected(spec));
+    let spec = told.as_ref().unwrap_or(spec);
     if !pool.instance_types.is_empty() && !pool.instance_types.iter().any(|p| p.matches(&place.instance_type)) {
         return Err(Exclusion::InstanceType);
     }
@@ -135,7 +138,7 @@ fn build(
     }
     gpu::can_do(pool, spec, facts)?;
     let work = gpu::work(pool, spec, facts, *slowest, shares.as_ref())?;
-    let (supplier, facts) = maker(policy, pool, suppliers, place)?;
+    let (supplier, facts) = maker?;
     let zone_name = zone_name(facts, place);
     if !pool.zones.is_empty() && !pool.zones.contains(zone_name.as_str()) && !pool.zones.contains(place.zone.as_str()) {
         return Err(Exclusion::Zone);

@@ -135,9 +135,10 @@ fn booting(purchase: &Purchase, made: &Instance) -> State {
 /// work: then it stays.
 fn found_cancelled(pass: &Pass<'_>, group: &NodeGroupId, purchase: &Purchase, made: &Instance) -> State {
     let at_work = pass.is_at_work(Some(group), &made.provider_id);
-    match pass.node(&made.provider_id).filter(|_| at_work) {
-        Some(node) => joined::registered(purchase, &made.provider_id, made.launched_at, node, pass.now),
-        None => State::Deleting { purchase: purchase.clone(), instance: made.provider_id.clone(), since: pass.now },
+    let instance = made.provider_id.clone();
+    match pass.node(&instance).filter(|_| at_work) {
+        Some(node) => joined::registered(purchase, &instance, made.launched_at, node, pass.now),
+        None => State::Deleting { purchase: purchase.clone(), instance, since: pass.now, late: false },
     }
 }
 
@@ -375,7 +376,7 @@ pub(super) fn deadlines<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         let (purchase, since) = (purchase.clone(), pass.now);
         let dropped = hopeful.contains(&record.group) && !sabotage::on("late-beside-hopeful-fails");
         let state = match instance {
-            Some(instance) if dropped => State::Deleting { purchase, instance, since },
+            Some(instance) if dropped => State::Deleting { purchase, instance, since, late: true },
             None if dropped => State::Cancelled { purchase, since },
             instance => {
                 State::Failed { kind: RefusalKind::BootTimeout, message, at: since, purchase: Some(purchase), instance }

@@ -15,7 +15,7 @@ use crate::facts::snapshot::Hold;
 use crate::facts::supply::{InstanceState, KeyText};
 use crate::plan::{Action, Ending, FreeNodes, HoldFor, Note};
 use crate::state::node_verdict::Verdict;
-use crate::state::record::{Phase, PodsSeen, State};
+use crate::state::record::{Phase, PodsSeen, Record, State};
 
 /// Nodes in a row without a pod that suspend a group. Two can be bad luck (the pod was deleted meanwhile); three are a template that
 /// does not keep its word.
@@ -50,7 +50,7 @@ pub(super) fn endings<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
                         // No pod but one that ignores that its node is closed can have come meanwhile: it is let run.
                         Some(_) if busy() => continue,
                         Some(why) => why,
-                        None => Ending::Deleted,
+                        None => unasked(record, busy()),
                     },
                     State::Booting { instance, .. } | State::Registered { instance, .. } if *instance == made.provider_id => {
                         continue;
@@ -82,7 +82,7 @@ pub(super) fn endings<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             actions.push(Action::Terminate {
                 supplier: group.supplier.clone(),
                 instance: instance.clone(),
-                why: ours.unwrap_or(Ending::Deleted),
+                why: ours.unwrap_or_else(|| unasked(record, pass.is_at_work(Some(&record.group), instance))),
             });
         }
     }
@@ -90,6 +90,12 @@ pub(super) fn endings<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         actions.retain(|action| matches!(action, Action::Terminate { why: Ending::Reclaimed | Ending::CapacityEnds, .. }));
     }
     changes.actions.extend(actions);
+}
+
+/// Why a record's machine goes that no drain of ours let go. One that joined late after all, and works, goes by the autoscaler's word alone.
+fn unasked(record: &Record, busy: bool) -> Ending {
+    let late = matches!(record.state, State::Deleting { late: true, .. });
+    if late && !busy { Ending::BootTimeout } else { Ending::Deleted }
 }
 
 fn is_unused(pass: &Pass<'_>, instance: &ProviderId) -> bool {

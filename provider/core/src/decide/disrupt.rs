@@ -298,7 +298,8 @@ fn empty<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         if let Stage::Emptying { closed_at, counted_at, left, .. } = disruption.stage {
             let closed = node.cordon.is_closed() && counted_at >= after(closed_at, CLOSED_FOR);
             if closed && left == 0 && !node.is_busy() && changes.guards(&entry).is_none() {
-                let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: pass.now };
+                let state =
+                    State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: pass.now, late: false };
                 let pool = pass.group(&record.group).map(|group| group.pool.clone());
                 changes.set_state(pass, id, state);
                 changes

@@ -273,7 +273,9 @@ fn withdraw(memory: &mut Memory, id: RecordId, now: Timestamp) {
         State::Booting { purchase, instance, .. }
         | State::Registered { purchase, instance, .. }
         | State::Failed { purchase: Some(purchase), instance: Some(instance), .. } => {
-            Some(State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: now })
+            // What failed with its machine did not join.
+            let late = matches!(record.state, State::Failed { .. });
+            Some(State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: now, late })
         }
         State::Cancelled { .. } | State::Deleting { .. } => return,
     };

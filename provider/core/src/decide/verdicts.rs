@@ -7,11 +7,13 @@
 //! quiet for [`QUIET_FOR`]. A fault that one look may be wrong about must last [`FAULT_LASTS`], and what was unhealthy is trusted after
 //! [`CLEAN_FOR`] without one. What cannot be told is unknown after three rounds, or after
 //! [`AWAITED_FOR`](crate::facts::activity::AWAITED_FOR) where nothing has come since a restart; until then the verdict stands. A pod holds a
-//! node that it does nothing with after the pool's `heldAfter`, until it works again.
+//! node that it does nothing with after the pool's `heldAfter`, until it works again. What a cloud says of a machine counts in every pool
+//! that is judged.
 
 mod faults;
 mod lapse;
 mod look;
+mod machine;
 
 use std::sync::Arc;
 
@@ -30,6 +32,7 @@ pub use faults::{Fault, hardware_fault};
 use faults::{closed_gate, fault};
 use lapse::Lapses;
 use look::Look;
+use machine::Condition;
 
 /// A verdict with its reason, and since when it holds where that is not when it is reached.
 struct Found {
@@ -115,7 +118,15 @@ fn unseen(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record, entry: &Index
         State::Registered { .. } if changes.memory.is_draining(record.id) => Some(found(Verdict::Draining, Reason::Disruption)),
         State::Registered { .. } => {
             let node = entry.node()?;
-            entry.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods), pass.now))
+            let known = record.judged.as_ref().filter(|known| known.verdict == Verdict::Unhealthy);
+            let impaired = match Condition::of(pass, record) {
+                Condition::Impaired(why) => Some(why),
+                // What nobody can tell now is as it was.
+                Condition::Unknown => known.map(|known| known.why.clone()),
+                Condition::Well => None,
+            };
+            let by_pods = || by_pods(node, found(Verdict::Warm, Reason::NoPods), pass.now);
+            entry.is_judged().then(|| impaired.map_or_else(by_pods, |why| found(Verdict::Unhealthy, why)))
         }
     }
 }
@@ -149,10 +160,10 @@ fn seen(
     if let Some(drain) = changes.memory.drain_of(record.id) {
         let is_reclaimed = matches!(drain.why, DrainReason::Reclaimed { .. });
         // A broken GPU can often not be read, and a notice that is withdrawn after pods were evicted leaves nothing else to end the node.
-        look.history.by_pods |= is_reclaimed && unhealthy(record, look, pass.now, due).is_some();
+        look.history.by_pods |= is_reclaimed && unhealthy(pass, record, look, due).is_some();
         return found(Verdict::Draining, Reason::Disruption);
     }
-    if let Some(found) = unhealthy(record, look, pass.now, due) {
+    if let Some(found) = unhealthy(pass, record, look, due) {
         return found;
     }
     let (node, activity, now) = (look.node, look.activity, pass.now);
@@ -248,23 +259,28 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
 }
 
 /// The verdict on a node whose hardware is not fit for work; `None` where it is.
-fn unhealthy(record: &Record, look: &mut Look<'_>, now: Timestamp, due: &mut Vec<Timestamp>) -> Option<Found> {
+fn unhealthy(pass: &Pass<'_>, record: &Record, look: &mut Look<'_>, due: &mut Vec<Timestamp>) -> Option<Found> {
+    let (now, condition) = (pass.now, Condition::of(pass, record));
     let known = record.judged.as_ref().filter(|known| known.verdict == Verdict::Unhealthy);
     let free = !look.busy && !matches!(look.activity, GpuActivity::Active(_));
     let fault = look.seen.and_then(|seen| fault(seen, free, look.ready_at, look.history.started, now));
-    let Some(fault) = fault else {
+    let Some(fault) = fault.or_else(|| condition.fault()) else {
         look.history.fault_since = None;
         let known = known?;
-        // What nobody hears is not well again for that.
-        if look.heard_since().is_none() {
-            look.history.clean_since = None;
-        } else {
+        // What nobody hears is not well again for that, nor what its cloud called impaired before it says that it is not.
+        let told_well = match known.why {
+            Reason::Impaired { .. } => matches!(condition, Condition::Well),
+            _ => look.heard_since().is_some(),
+        };
+        if told_well {
             let clean_from = after(*look.history.clean_since.get_or_insert(now), CLEAN_FOR);
             if clean_from <= now {
                 look.history.clean_since = None;
                 return None;
             }
             due.push(clean_from);
+        } else {
+            look.history.clean_since = None;
         }
         return Some(found(Verdict::Unhealthy, known.why.clone()));
     };

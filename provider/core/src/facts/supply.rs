@@ -13,11 +13,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{
-    Cloud, ClusterName, IdError, Incarnation, LaunchKey, NodeClassName, NodeGroupId, NodeName, ProviderId, RecordId, Region,
-    SupplierName, ZoneId, ZoneName,
+    Cloud, ClusterName, IdError, Incarnation, InstanceType, LaunchKey, NodeClassName, NodeGroupId, NodeName, ProviderId,
+    RecordId, Region, SupplierName, ZoneId, ZoneName,
 };
+use crate::base::units::{MiB, Milli};
 use crate::facts::outdated::Outdated;
-use crate::market::offer::{CapacityType, Market, Place};
+use crate::market::offer::{CapacityType, InstanceSpec, Market, Network, Place};
 use crate::market::price::Quote;
 use crate::policy::QuotaKey;
 
@@ -332,6 +333,12 @@ pub struct Observation {
     /// Machines that would be made differently today, where the supplier knows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outdated: BTreeMap<ProviderId, Outdated>,
+    /// Machines that their cloud calls impaired for so long that it is no passing fault, and what is wrong, as a sentence.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub impaired: BTreeMap<ProviderId, String>,
+    /// Regions of whose machines it is not known now whether they are impaired, although their supplier tells it at other times.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unsure: BTreeSet<(Cloud, Region)>,
     /// Every instance that carries this cluster's name. An instance that ended is not listed.
     pub instances: BTreeMap<ProviderId, Arc<Instance>>,
 }
@@ -348,7 +355,7 @@ pub enum Covered {
 }
 
 /// What one part of a supplier listed: an account in a region, or a scope of a plugin's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
     /// When this was true.
     pub as_of: Timestamp,
@@ -358,6 +365,8 @@ pub struct Listing {
     pub ended: BTreeMap<ProviderId, EndedWhy>,
     /// As in [`Observation`].
     pub outdated: BTreeMap<ProviderId, Outdated>,
+    /// As in [`Observation`]; `None` where it is not known now whether machines are impaired.
+    pub impaired: Option<BTreeMap<ProviderId, String>>,
 }
 
 /// Why a machine ended.
@@ -394,8 +403,16 @@ impl Observation {
             complete: true,
             ended: BTreeMap::new(),
             outdated: BTreeMap::new(),
+            impaired: BTreeMap::new(),
+            unsure: BTreeSet::new(),
             instances,
         }
+    }
+
+    /// Whether it is known if that place's machines are impaired.
+    pub fn is_sure_of(&self, place: &Place) -> bool {
+        // Most listings are sure, and the key is two texts.
+        self.unsure.is_empty() || !self.unsure.contains(&(place.cloud.clone(), place.region.clone()))
     }
 
     /// The listing of a supplier that lists its parts by themselves: of each its regions, and what was listed of it last; `None` where
@@ -405,13 +422,18 @@ impl Observation {
         let mut all = Self::complete(Timestamp::UNIX_EPOCH, BTreeMap::new());
         for (of_part, listing) in parts {
             let as_of = listing.as_ref().map_or(Timestamp::UNIX_EPOCH, |listing| listing.as_of);
+            let is_sure = listing.as_ref().is_some_and(|listing| listing.impaired.is_some());
             for region in of_part {
+                if !is_sure {
+                    all.unsure.insert(region.clone());
+                }
                 regions.entry(region).and_modify(|known: &mut Timestamp| *known = as_of.min(*known)).or_insert(as_of);
             }
             if let Some(listing) = listing {
                 all.instances.extend(listing.instances);
                 all.ended.extend(listing.ended);
                 all.outdated.extend(listing.outdated);
+                all.impaired.extend(listing.impaired.unwrap_or_default());
             }
         }
         Self { covered: Covered::Regions(regions), ..all }
@@ -501,6 +523,44 @@ pub struct ReservationFact {
     pub as_of: Timestamp,
 }
 
+/// What a supplier tells of an instance type. It is truer than a table, which may be older than the type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineFact {
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Main memory.
+    pub memory: MiB,
+    /// Whole GPUs; `None` where it has parts of one, or that is not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// Its network interfaces; `None` where they are not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// All its local disks; `None` where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_disk: Option<MiB>,
+    /// When this was true.
+    pub as_of: Timestamp,
+}
+
+impl MachineFact {
+    /// A type as this tells it, where a table knows its GPU.
+    pub fn corrected(&self, spec: &Arc<InstanceSpec>) -> Arc<InstanceSpec> {
+        let Self { vcpus, memory, gpus, network, local_disk, .. } = *self;
+        let whole = gpus.filter(|_| spec.gpus.0 >= 1000).and_then(|gpus| gpus.checked_mul(1000)).map(Milli);
+        let told = InstanceSpec {
+            vcpus: Some(vcpus),
+            memory: Some(memory),
+            gpus: whole.unwrap_or(spec.gpus),
+            network: network.or(spec.network),
+            local_disk,
+            ..InstanceSpec::clone(spec)
+        };
+        if told == **spec { Arc::clone(spec) } else { Arc::new(told) }
+    }
+}
+
 /// What a supplier knows of its markets and its account: slow facts, asked now and then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarketFacts {
@@ -532,6 +592,9 @@ pub struct MarketFacts {
     /// Reservations of the account by their ids, where it tells them. They are shown, and the policy's commitments count.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reservations: BTreeMap<String, ReservationFact>,
+    /// What instance types are made of, where it tells that. It replaces the table's figures.
+    #[serde(default, with = "crate::base::pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub machines: BTreeMap<(Cloud, InstanceType), MachineFact>,
 }
 
 /// Why a supplier cannot make a node.
@@ -558,6 +621,12 @@ pub enum CannotMake {
 }
 
 impl MarketFacts {
+    /// What it tells of the instance type of that place.
+    pub fn machine(&self, place: &Place) -> Option<&MachineFact> {
+        // Most suppliers tell none, and the key is two texts.
+        if self.machines.is_empty() { None } else { self.machines.get(&(place.cloud.clone(), place.instance_type.clone())) }
+    }
+
     /// Whether it can make a node there, with that node class.
     ///
     /// # Errors
@@ -590,7 +659,6 @@ impl MarketFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::ids::InstanceType;
 
     #[test]
     fn a_supplier_makes_no_node_where_its_cloud_sells_none() {

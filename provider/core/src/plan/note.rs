@@ -62,6 +62,15 @@ pub enum Note {
         /// The machine.
         instance: Option<ProviderId>,
     },
+    /// What a machine that did not join in time wrote to its console last.
+    BootConsole {
+        /// Its group.
+        group: NodeGroupId,
+        /// The machine.
+        instance: ProviderId,
+        /// The last lines.
+        tail: String,
+    },
     /// A machine is gone that nobody asked to go.
     Lost {
         /// Its group.
@@ -304,6 +313,7 @@ impl Note {
             Self::OrderFailed { group, .. }
             | Self::OrderShort { group, .. }
             | Self::BootTimeout { group, .. }
+            | Self::BootConsole { group, .. }
             | Self::Lost { group, .. }
             | Self::Adopted { group, .. }
             | Self::Orphan { group, .. }
@@ -337,6 +347,7 @@ impl Note {
             Self::OrderFailed { .. } => "OrderFailed",
             Self::OrderShort { .. } => "OrderShort",
             Self::BootTimeout { .. } => "BootTimeout",
+            Self::BootConsole { .. } => "BootConsole",
             Self::Lost { .. } => "NodeLost",
             Self::Adopted { .. } => "NodeAdopted",
             Self::Orphan { .. } => "OrphanFound",
@@ -372,6 +383,7 @@ impl Note {
         match self {
             Self::OrderFailed { .. }
             | Self::BootTimeout { .. }
+            | Self::BootConsole { .. }
             | Self::Orphan { .. }
             | Self::Suspended { .. }
             | Self::ReplacementsStopped { .. }
@@ -414,6 +426,9 @@ impl std::fmt::Display for Note {
                 Some(instance) => write!(f, "{group}: {instance} did not join the cluster in time and is terminated"),
                 None => write!(f, "{group}: the supplier never reported whether a machine was created"),
             },
+            Self::BootConsole { group, instance, tail } => {
+                write!(f, "{group}: {instance} did not join in time; its console ends: {tail}")
+            }
             Self::Lost { group, instance, market, why, .. } => {
                 write!(f, "{group}: {instance} ({market}) disappeared unexpectedly")?;
                 why.map_or(Ok(()), |why| write!(f, ": {}", why.in_words()))

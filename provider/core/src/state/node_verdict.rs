@@ -165,6 +165,11 @@ pub enum Reason {
         /// What.
         ailment: Ailment,
     },
+    /// Its cloud calls its machine impaired.
+    Impaired {
+        /// What is wrong, as a sentence.
+        why: String,
+    },
     /// Somebody else has closed it to new pods: who looks into it, or the autoscaler, which deletes it.
     Closed {
         /// Since when nothing holds it.
@@ -233,6 +238,7 @@ impl fmt::Display for Reason {
             Self::XidAgain { code, gpu } => write!(f, "XID {code} on {}, the second suspect error within a day", of(gpu)),
             Self::Lost { gpu } => write!(f, "GPU {gpu} is off the bus"),
             Self::Ails { gpu, ailment } => write!(f, "GPU {gpu}: {ailment}"),
+            Self::Impaired { why } => f.write_str(why),
             Self::Closed { .. } => f.write_str("somebody has cordoned it"),
             Self::Disruption => f.write_str("it is being drained"),
             Self::WindowOver { free_since } => {

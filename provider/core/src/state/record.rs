@@ -168,6 +168,9 @@ pub enum State {
         instance: ProviderId,
         /// Since when.
         since: Timestamp,
+        /// Whether it goes because it did not join the cluster in time.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        late: bool,
     },
 }
 

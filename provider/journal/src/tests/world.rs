@@ -17,13 +17,14 @@ use stoker_core::check::{Verified, check};
 use stoker_core::choose::rank::Scales;
 use stoker_core::decide::orders;
 use stoker_core::decide::{decide, is_fresh};
+use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
-    Covered, Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, QuotaFact, Refusal, RefusalKind,
-    ReservationFact,
+    Covered, Instance, InstanceState, LaunchOutcome, LaunchRequest, MachineFact, MarketFacts, Observation, QuotaFact, Refusal,
+    RefusalKind, ReservationFact,
 };
 use stoker_core::limits::usage::Usage;
-use stoker_core::market::offer::{Arch, CapacityType, GpuNames, GpuSpec, InstanceSpec, Market, Place};
+use stoker_core::market::offer::{Arch, CapacityType, GpuNames, GpuSpec, InstanceSpec, Market, Network, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::market::transfer::{Data, DataSet, MaxDistance, Site};
 use stoker_core::plan::{Action, GroupLimits, Note};
@@ -175,12 +176,16 @@ pub(super) fn facts(live_micros: i64, now: Timestamp) -> Facts {
     let zone = (Cloud::new("aws").unwrap(), ZoneId::new("use1-az6").unwrap());
     let quota = QuotaKey { name: "Q".to_owned(), cloud: Cloud::new("aws").unwrap(), region: None };
     let reservation = ReservationFact { place: place(), total: 2, free: None, ends: Some(now), as_of: now };
+    let network = Some(Network { pods: 58, cards: 1, efa_interfaces: 0 });
+    let (memory, local_disk) = (MiB::from_gib(16), Some(MiB::from_gib(250)));
+    let machine = MachineFact { vcpus: 4, memory, gpus: Some(1), network, local_disk, as_of: now };
     let facts = MarketFacts {
         clouds: [Cloud::new("aws").unwrap()].into(),
         zone_names: [(zone, ZoneName::new("us-east-1a").unwrap())].into(),
         quotes: [(market(CapacityType::Spot), quote(live_micros, QuoteKind::Live, now))].into(),
         quotas: [(quota, QuotaFact { limit: 1_000, used: Some(0), as_of: now })].into(),
         reservations: [("cr-0a1b".to_owned(), reservation)].into(),
+        machines: [((place().cloud, place().instance_type), machine)].into(),
         ..MarketFacts::default()
     };
     [(supplier(), facts)].into()
@@ -215,7 +220,14 @@ impl World {
     pub(super) fn wait(&mut self, time: SignedDuration) {
         self.now = self.now.saturating_add(time).unwrap();
         let now = self.now;
-        self.inventory(|inventory| inventory.covered = Covered::Everywhere(now));
+        let other = ProviderId::new("aws:///use1-az1/i-other").unwrap();
+        self.inventory(|inventory| {
+            inventory.covered = Covered::Everywhere(now);
+            // Of no record: it is kept, and decides nothing.
+            inventory.outdated = [(other.clone(), Outdated::Template)].into();
+            inventory.impaired = [(other, format!("its host fails at {now}"))].into();
+            inventory.unsure = [(place().cloud, Region::new("elsewhere").unwrap())].into();
+        });
         self.facts = Arc::new(facts(250_000, now));
     }
 

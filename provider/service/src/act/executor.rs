@@ -11,7 +11,7 @@ use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, Recor
 use stoker_core::catalogue::group::Group;
 use stoker_core::facts::snapshot::{Drained, Snapshot};
 use stoker_core::facts::supply::LaunchOutcome;
-use stoker_core::plan::{Action, Note};
+use stoker_core::plan::{Action, Ending, Note};
 use stoker_core::state::node_status::StatusUpdate;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -49,6 +49,8 @@ pub struct UnderWay {
     pub changing: BTreeSet<NodeName>,
     /// Nodes that are being emptied because the cloud takes them. A lesser change may be under way beside that.
     pub emptying_urgently: BTreeSet<NodeName>,
+    /// What machines that did not join wrote to their consoles last, until somebody is told.
+    pub consoles: BTreeMap<ProviderId, String>,
 }
 
 impl UnderWay {
@@ -81,6 +83,8 @@ pub struct Executor {
     /// How often each action was done that plans ask for all the time.
     repeated: BTreeMap<ActionKey, Done>,
     tasks: JoinSet<()>,
+    /// Looks at consoles, which nobody waits for.
+    looks: JoinSet<()>,
 }
 
 impl Executor {
@@ -100,6 +104,7 @@ impl Executor {
             done_lately: HashMap::new(),
             repeated: BTreeMap::new(),
             tasks: JoinSet::new(),
+            looks: JoinSet::new(),
         }
     }
 
@@ -149,6 +154,11 @@ impl Executor {
         (stuck().count(), notes.collect())
     }
 
+    /// What machines that did not join wrote to their consoles last; each once.
+    pub fn consoles(&self) -> BTreeMap<ProviderId, String> {
+        std::mem::take(&mut lock(&self.under_way).consoles)
+    }
+
     /// Begins to do the actions. Whoever calls shows that it holds the state directory.
     /// `first_asked` knows the group that a record's launch is for, and when it was first asked for.
     pub fn act(
@@ -159,15 +169,19 @@ impl Executor {
         first_asked: impl Fn(RecordId, &NodeGroupId) -> Option<(Arc<Group>, Timestamp)>,
     ) {
         while self.tasks.try_join_next().is_some() {}
+        while self.looks.try_join_next().is_some() {}
         // What was to be told is written down by now.
         self.repeated.values_mut().filter(|done| done.times >= NO_EFFECT).for_each(|done| done.told = true);
         let mut launches: BTreeMap<&SupplierName, Vec<Launch>> = BTreeMap::new();
-        let mut endings: BTreeMap<&SupplierName, Vec<ProviderId>> = BTreeMap::new();
+        let mut endings: BTreeMap<(&SupplierName, bool), Vec<ProviderId>> = BTreeMap::new();
         for action in actions {
+            let mut is_first = false;
             if let Some(key) = action_key(action) {
                 // A drain takes as long as its pods do, and is given up by rules of its own.
                 if !matches!(key, ActionKey::Drain(..)) {
-                    self.repeated.entry(key.clone()).or_default().times += 1;
+                    let done = self.repeated.entry(key.clone()).or_default();
+                    done.times += 1;
+                    is_first = done.times == 1;
                 }
                 self.done_lately.insert(key.about().to_owned(), (key, now));
             }
@@ -180,7 +194,13 @@ impl Executor {
                         tracing::error!(group = %request.group, "a plan launches for a group that nobody knows; it waits");
                     }
                 }
-                Action::Terminate { supplier, instance, .. } => endings.entry(supplier).or_default().push(instance.clone()),
+                Action::Terminate { supplier, instance, why } => {
+                    let late = *why == Ending::BootTimeout;
+                    if late && is_first {
+                        self.look_at_console(supplier, instance);
+                    }
+                    endings.entry((supplier, late)).or_default().push(instance.clone());
+                }
                 Action::Hold { node, .. } => self.on_cluster(NodeChange::Hold(node.clone())),
                 Action::Release { node } => self.on_cluster(NodeChange::Release(node.clone())),
                 Action::Drain { node, provider_id, evict, gone_by, .. } => {
@@ -200,8 +220,8 @@ impl Executor {
                 self.launch(supplier, batch.to_vec());
             }
         }
-        for (supplier, ids) in endings {
-            self.terminate(supplier, ids);
+        for ((supplier, late), ids) in endings {
+            self.terminate(supplier, ids, late);
         }
     }
 
@@ -256,14 +276,26 @@ impl Executor {
         });
     }
 
-    fn terminate(&mut self, supplier: &SupplierName, ids: Vec<ProviderId>) {
+    /// Asks what a machine wrote last before it goes. Its end does not wait for that: consoles can be read for a while after it.
+    fn look_at_console(&mut self, supplier: &SupplierName, machine: &ProviderId) {
+        let Some((supplier, _)) = self.suppliers.get(supplier).cloned() else { return };
+        let (under_way, wake, machine) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), machine.clone());
+        self.looks.spawn(async move {
+            let Some(tail) = supplier.console(&machine).await else { return };
+            lock(&under_way).consoles.insert(machine, tail);
+            wake.notify_one();
+        });
+    }
+
+    fn terminate(&mut self, supplier: &SupplierName, ids: Vec<ProviderId>, late: bool) {
         let Some((supplier, permits)) = self.suppliers.get(supplier).cloned() else { return };
         lock(&self.under_way).terminating.extend(ids.iter().cloned());
         let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             failpoints::point("terminate.before");
-            let results = supplier.terminate(clock.now(), ids.clone()).await;
+            let (now, all) = (clock.now(), ids.clone());
+            let results = if late { supplier.terminate_late(now, all).await } else { supplier.terminate(now, all).await };
             failpoints::point("terminate.after");
             for (instance, result) in results {
                 if let Err(error) = result {

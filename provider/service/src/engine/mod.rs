@@ -292,6 +292,11 @@ impl Engine {
         let actions = self.parts.executor.fresh(plan.actions, now);
         let jump = self.parts.clock.jump();
         plan.notes.extend(no_effect);
+        let consoles = self.parts.executor.consoles().into_iter();
+        plan.notes.extend(consoles.filter_map(|(instance, tail)| {
+            let record = memory.records.values().find(|record| record.instance() == Some(&instance))?;
+            Some(Note::BootConsole { group: record.group.clone(), instance, tail })
+        }));
         plan.notes.extend(jump.map(|Jump { by, followed }| Note::ClockJumped { by, followed, wall: snapshot.wall }));
         if let Err(gone) = self.parts.journal.in_place() {
             self.cannot_write(now, &gone);

@@ -179,6 +179,8 @@ fn used(facts: &AllMarketFacts, catalogue: &Catalogue) -> AllMarketFacts {
                 (region.clone(), kept)
             })
             .collect(),
+        // One that keeps a type out of the groups counts as well.
+        machines: told.machines.clone(),
         // No decision looks at them.
         reservations: BTreeMap::new(),
     };

@@ -14,7 +14,7 @@ use stoker_core::base::ids::{LaunchKey, ProviderId, SupplierName};
 use stoker_core::facts::supply::{LaunchOutcome, MarketFacts, Observation};
 use tokio::time::timeout;
 
-use super::{Launch, Supplier, SupplierError, Turns};
+use super::{Launch, Supplier, SupplierError, Turns, console};
 
 /// How long a supplier may take to make or end machines. Clouds answer within seconds, and a launch
 /// that is asked again under its key buys nothing twice.
@@ -203,11 +203,37 @@ impl LimitedSupplier {
     /// Ends machines. Those that the answer leaves out may or may not have ended.
     pub async fn terminate(&self, now: Timestamp, ids: Vec<ProviderId>) -> Vec<(ProviderId, Result<(), SupplierError>)> {
         let now = self.turn(now).await;
-        let ended = self.change(CallKind::Terminate, now, self.supplier.terminate(now, ids)).await;
+        self.ended(now, self.supplier.terminate(now, ids)).await
+    }
+
+    /// The same of machines that did not join the cluster in time.
+    pub async fn terminate_late(&self, now: Timestamp, ids: Vec<ProviderId>) -> Vec<(ProviderId, Result<(), SupplierError>)> {
+        let now = self.turn(now).await;
+        self.ended(now, self.supplier.terminate_late(now, ids)).await
+    }
+
+    async fn ended(
+        &self,
+        now: Timestamp,
+        answer: impl Future<Output = Vec<(ProviderId, Result<(), SupplierError>)>>,
+    ) -> Vec<(ProviderId, Result<(), SupplierError>)> {
+        let ended = self.change(CallKind::Terminate, now, answer).await;
         for (_, result) in &ended {
             self.note(CallKind::Terminate, now, result.as_ref().err().map(|error| error.message.as_str()));
         }
         ended
+    }
+
+    /// The last lines that a machine wrote to its console, without what may be secret. `None` where there are none to be had: nothing rests
+    /// on them.
+    pub async fn console(&self, id: &ProviderId) -> Option<String> {
+        let why = match ended(READ_WITHIN, self.supplier.console(id.clone())).await {
+            Ok(Ok(text)) => return console::tail(&text?),
+            Ok(Err(error)) => error.message,
+            Err(why) => why.to_string(),
+        };
+        tracing::warn!(supplier = %self.name(), machine = %id, why, "the console of a machine that did not join cannot be read");
+        None
     }
 
     /// What it knows of its markets.

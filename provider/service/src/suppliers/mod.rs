@@ -1,5 +1,6 @@
 //! Suppliers of nodes: what the executor talks to, and the only way to a cloud.
 
+mod console;
 mod limited;
 mod pace;
 mod standing;
@@ -140,6 +141,20 @@ pub trait Supplier: Send + Sync + 'static {
 
     /// Ends machines. Ending one that is gone is fine.
     fn terminate(&self, now: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>>;
+
+    /// Ends machines that did not join the cluster in time: nothing runs there that must be stopped in good order.
+    fn terminate_late(
+        &self,
+        now: Timestamp,
+        ids: Vec<ProviderId>,
+    ) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
+        self.terminate(now, ids)
+    }
+
+    /// What a machine wrote to its console; `None` where it wrote nothing, or the supplier cannot tell.
+    fn console(&self, _: ProviderId) -> BoxFuture<'_, Result<Option<String>, SupplierError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// What it knows of its markets.
     fn market_facts(&self, wall: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>>;

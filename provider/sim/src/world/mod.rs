@@ -271,6 +271,7 @@ impl World {
             regions: None,
             node_classes: Some(BTreeSet::new()),
             offered: BTreeMap::new(),
+            machines: BTreeMap::new(),
             labels_capacity_type: false,
             quotas: self.config.quotas.iter().filter_map(|row| facts::quota(row, now).ok()).collect(),
             reservations: self.config.reservations.iter().filter_map(|row| facts::reservation(row, now).ok()).collect(),

@@ -92,7 +92,7 @@ impl World {
             passes(asked, |name| match name {
                 "instance-status.status" => vec![check(health.instance_impaired).to_owned()],
                 "system-status.status" => vec![check(health.system_impaired).to_owned()],
-                "event.code" => health.events.iter().map(|(code, _)| code.clone()).collect(),
+                "event.code" => health.events.iter().map(|event| event.code.clone()).collect(),
                 "availability-zone" => vec![machine.zone.clone()],
                 _ => vec![state.parts().1.to_owned()],
             })
@@ -117,10 +117,11 @@ impl World {
                     });
                 });
             }
-            xml.items("eventsSet", &machine.health.events, |xml, (code, at)| {
-                xml.text("code", code);
-                xml.text("description", code);
-                xml.time("notBefore", *at);
+            xml.items("eventsSet", &machine.health.events, |xml, event| {
+                xml.text("instanceEventId", format!("instance-event-{}", &machine.id));
+                xml.text("code", &event.code);
+                xml.text("description", &event.description);
+                xml.time("notBefore", event.not_before);
             });
         }))
     }

@@ -68,7 +68,7 @@ fn takes(scene: &mut Scene, node: &str, by_autoscaler: bool) {
     let since = scene.now;
     forges(scene, node, by_autoscaler, |record| {
         let State::Registered { purchase, instance, .. } = record.state.clone() else { panic!("{:?}", record.state) };
-        record.state = State::Deleting { purchase, instance, since };
+        record.state = State::Deleting { purchase, instance, since, late: false };
     });
     scene.truth_watches();
 }

@@ -10,7 +10,8 @@ use crate::base::units::{Milli, UsdPerHour, Work};
 use crate::choose::candidate::OfferVerdict;
 use crate::choose::parts::price_parts;
 use crate::choose::what_if::what_if;
-use crate::market::offer::{Arch, GpuNames, GpuSpec};
+use crate::facts::supply::MachineFact;
+use crate::market::offer::{Arch, GpuNames, GpuSpec, Network};
 use crate::policy::RawPolicy;
 use crate::policy::rules::supplier::{SupplierKind, SupplierRule};
 use crate::state::memory::Memory;
@@ -376,4 +377,35 @@ fn a_price_row_with_a_zone_opens_a_type_whose_zones_no_table_tells() {
     assert_eq!(groups(&json!([])), 0);
     let row = json!({"cloud": "aws", "region": "r", "zone": "r-az9", "instanceType": "p5.4xlarge", "capacityType": "on-demand", "usdPerHour": 6.88});
     assert_eq!(groups(&json!([row])), 1);
+}
+
+/// A supplier knows a type that the table does not, or knows it better; GPUs that a table counts in parts stay as they are.
+#[test]
+fn what_a_supplier_tells_of_a_type_is_what_its_template_promises() {
+    let cloud = || Cloud::new("aws").unwrap();
+    let told = |gpus, network, local_disk| {
+        let fact = MachineFact { vcpus: 4, memory: MiB(15_000), gpus, network, local_disk, as_of: now() };
+        let machines = ["g6.xlarge", "g6f.xlarge"].map(|name| ((cloud(), InstanceType::new(name).unwrap()), fact.clone()));
+        MarketFacts { clouds: [cloud()].into(), machines: machines.into(), ..MarketFacts::default() }
+    };
+    let derived = |facts: MarketFacts| {
+        let policy = policy("standard", &json!({"models": ["L4"]}), &json!([]));
+        Catalogue::derive(&policy, &book(), &[(SupplierName::new("s").unwrap(), facts)].into())
+    };
+    let of = |catalogue: &Catalogue, name: &str| {
+        let group = catalogue.groups.values().find(|group| group.place.instance_type.as_str() == name).unwrap();
+        (group.template.clone(), Arc::clone(&group.spec))
+    };
+    let table = derived(MarketFacts { clouds: [cloud()].into(), ..MarketFacts::default() });
+    let network = Network { pods: 29, cards: 1, efa_interfaces: 0 };
+    let live = derived(told(Some(1), Some(network), Some(MiB::from_gib(250))));
+    let ((before, _), (after, spec)) = (of(&table, "g6.xlarge"), of(&live, "g6.xlarge"));
+    assert_eq!((before.capacity.pods, after.capacity.pods), (110, 29));
+    assert!(after.capacity.memory < MiB(15_000) && before.capacity.memory != after.capacity.memory);
+    assert_eq!((spec.network, spec.local_disk), (Some(network), Some(MiB::from_gib(250))), "what launches go by");
+    assert!(table.groups.keys().eq(live.groups.keys()), "the autoscaler keeps its groups");
+    // What is not told is the table's.
+    assert_eq!(of(&derived(told(None, None, None)), "g6.xlarge").0.capacity.pods, 110);
+    let many = derived(told(Some(2), None, None));
+    assert_eq!((of(&many, "g6.xlarge").0.capacity.gpus, of(&many, "g6f.xlarge").0.capacity.gpus), (2, 1));
 }

@@ -239,7 +239,7 @@ fn ends_busy() -> Vec<Violation> {
         forged.decision.memory.records.values_mut().for_each(|record| {
             let record = Arc::make_mut(record);
             let (purchase, instance) = (record.purchase().unwrap().clone(), record.instance().unwrap().clone());
-            record.state = State::Deleting { purchase, instance, since: world::start() };
+            record.state = State::Deleting { purchase, instance, since: world::start(), late: false };
         });
         forged.decision.plan.limits.values_mut().for_each(|limits| limits.target = 0);
         forged.end(Ending::BootTimeout);
@@ -362,7 +362,7 @@ fn ends_full() -> Vec<Violation> {
         forged.decision.memory.records.values_mut().for_each(|record| {
             let record = Arc::make_mut(record);
             let (purchase, instance) = (record.purchase().unwrap().clone(), record.instance().unwrap().clone());
-            record.state = State::Deleting { purchase, instance, since: world::start() };
+            record.state = State::Deleting { purchase, instance, since: world::start(), late: false };
         });
         forged.end(Ending::Reclaimed);
     })

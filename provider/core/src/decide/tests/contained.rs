@@ -208,7 +208,7 @@ fn an_ending_that_is_wrong_is_left_out_and_its_node_counts_again() {
     let (id, record) = forged.decision.memory.records.first_key_value().map(|(id, r)| (*id, Record::clone(r))).unwrap();
     let (purchase, instance) = (record.purchase().unwrap().clone(), record.instance().unwrap().clone());
     let supplier = forged.world.catalogue.groups[&record.group].supplier.clone();
-    let state = State::Deleting { purchase, instance: instance.clone(), since: forged.world.now };
+    let state = State::Deleting { purchase, instance: instance.clone(), since: forged.world.now, late: false };
     forged.decision.memory.records.insert(id, Arc::new(Record { state, ..record }));
     Arc::make_mut(forged.decision.memory.disruptions.get_mut(&id).unwrap()).stage = crate::state::disruption::Stage::Ending;
     forged.decision.plan.actions = vec![Action::Terminate { supplier, instance, why: Ending::Reclaimed }];

@@ -53,3 +53,34 @@ fn a_node_of_a_failed_machine_that_is_gone_is_removed_and_may_be_deleted() {
     world.delete(GROUP_A, &[&node]).unwrap();
     assert_eq!(world.target(GROUP_A), 0);
 }
+
+/// A machine that is late beside one that may still join ends as one that did not join, and not as one that the autoscaler deleted; unless
+/// a pod has come to it after all, which is the autoscaler's word alone to end.
+#[test]
+fn a_late_machine_ends_as_one_that_did_not_join() {
+    let why = |plan: &Plan<Checked>| {
+        plan.actions.iter().find_map(|action| match action {
+            Action::Terminate { why, .. } => Some(*why),
+            _ => None,
+        })
+    };
+    for late_pod in [false, true] {
+        let mut world = World::in_zone_a();
+        world.increase(GROUP_A, 1);
+        world.pass();
+        world.answer(|_| true);
+        world.pass_after(minutes(5));
+        world.increase(GROUP_A, 1);
+        world.pass();
+        world.answer(|_| true);
+        world.pass();
+        let left = world.catalogue.policy.boot_deadline.checked_sub(minutes(5)).unwrap();
+        assert_eq!(why(&world.pass_after(left)), Some(Ending::BootTimeout), "beside one that may still join");
+        if late_pod {
+            world.join(true);
+            world.bind_pod();
+        }
+        let again = if late_pod { Ending::Deleted } else { Ending::BootTimeout };
+        assert_eq!(why(&world.pass_after(seconds(6))), Some(again));
+    }
+}

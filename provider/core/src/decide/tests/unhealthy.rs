@@ -1,5 +1,7 @@
 //! Unhealthy nodes: closed, waited for or emptied, and replaced as far as their pool allows.
 
+use std::collections::BTreeMap;
+
 use super::oracle::Dice;
 use super::verdicts::Shown;
 use super::world::{GROUP_A, World, minutes, seconds};
@@ -287,4 +289,58 @@ fn the_breaker_holds_in_random_weather() {
         }
     }
     assert!(begun_at_all > 40 && stopped > 20, "{begun_at_all} replaced, stopped {stopped} times");
+}
+
+const FAILS: &str = "EC2's system status check fails since 2026-11-02 12:00:00Z";
+
+/// The cloud calls the first machine impaired from now on, or not any more, or does not say.
+fn call(world: &mut World, impaired: Option<bool>) {
+    let first = world.machines.keys().next().unwrap().clone();
+    let of = |impaired| if impaired { [(first, FAILS.to_owned())].into() } else { BTreeMap::new() };
+    world.impaired = impaired.map(of);
+    world.observe();
+}
+
+/// A pool whose evidence is its pods knows of hardware by its supplier alone.
+#[test]
+fn a_machine_that_its_cloud_calls_impaired_is_replaced_as_one_that_its_probe_calls_so() {
+    for evidence in [Evidence::Pods, Evidence::Probe] {
+        let mut world = fleet(2, UnhealthyAction::Drain);
+        world.policy(|policy| policy.pools[0].evidence = evidence);
+        world.live(minutes(10));
+        call(&mut world, Some(true));
+        assert_eq!(drains(&world.live(minutes(4))), [Evict::Nobody], "{evidence:?}");
+        let judged = world.memory.records[&RecordId(0)].judged.clone().unwrap();
+        assert_eq!((judged.verdict, judged.why.to_string().as_str()), (Verdict::Unhealthy, FAILS));
+        // With its pods the work goes, which its probe would show.
+        world.show(0, Shown::Idle);
+        assert_eq!(endings(&world.live(minutes(2))), [Ending::Unhealthy], "{evidence:?}");
+        assert_eq!(world.target(GROUP_A), 1);
+    }
+}
+
+/// Unknown is neither: it makes no machine unhealthy, and none well again, also over a restart.
+#[test]
+fn what_a_cloud_does_not_say_changes_no_verdict() {
+    for evidence in [Evidence::Pods, Evidence::Probe] {
+        let mut world = fleet(1, UnhealthyAction::Cordon);
+        world.policy(|policy| policy.pools[0].evidence = evidence);
+        world.unbind_pod();
+        world.show(0, Shown::Idle);
+        world.live(minutes(2));
+        let verdict = |world: &World| world.memory.records[&RecordId(0)].judged.as_ref().unwrap().verdict;
+        call(&mut world, None);
+        world.live(minutes(10));
+        assert!(verdict(&world).is_free(), "{evidence:?}");
+        call(&mut world, Some(true));
+        world.live(minutes(1));
+        call(&mut world, None);
+        restart(&mut world);
+        world.live(minutes(30));
+        assert_eq!(verdict(&world), Verdict::Unhealthy, "{evidence:?}");
+        call(&mut world, Some(false));
+        let done = world.live(CLEAN_FOR + seconds(1));
+        assert!(matches!(&done[..], [Action::Uncordon { .. }]), "{evidence:?}: {done:?}");
+        assert!(verdict(&world).is_free(), "{evidence:?}");
+    }
 }

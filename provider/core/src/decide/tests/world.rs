@@ -61,6 +61,8 @@ pub(super) struct World {
     pub(super) inventory: Observation,
     /// Machines that their supplier calls outdated.
     pub(super) outdated: BTreeMap<ProviderId, Outdated>,
+    /// What the cloud calls impaired; `None` while it does not say.
+    pub(super) impaired: Option<BTreeMap<ProviderId, String>>,
     cluster: ClusterFacts,
     pub(super) outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
     launching: BTreeSet<LaunchKey>,
@@ -179,6 +181,7 @@ impl World {
             machines: BTreeMap::new(),
             inventory,
             outdated: BTreeMap::new(),
+            impaired: Some(BTreeMap::new()),
             cluster: ClusterFacts::default(),
             outcomes: BTreeMap::new(),
             launching: BTreeSet::new(),
@@ -421,6 +424,10 @@ impl World {
     pub(super) fn observe(&mut self) {
         self.inventory = Observation::complete(self.now, self.machines.clone()).happened_by(self.now);
         self.inventory.outdated.clone_from(&self.outdated);
+        match &self.impaired {
+            Some(impaired) => self.inventory.impaired.clone_from(impaired),
+            None => drop(self.inventory.unsure.insert((place("zone-a").cloud, place("zone-a").region))),
+        }
     }
 
     /// The listing covers these regions and no other, each as of its moment.

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::rules::health::UnhealthyAction;
 
-/// What to do with nodes whose hardware is faulty, as seen by their probes. Such a node is cordoned
-/// at once, and uncordoned if it recovers before anything else is done. One that somebody else
-/// cordoned is not touched.
+/// What to do with nodes whose hardware is faulty, as seen by their probes (`evidence: probe`) or as
+/// told by a supplier that knows (`aws`, and plugins that report it). Such a node is cordoned at
+/// once, and uncordoned if it recovers before anything else is done. One that somebody else cordoned
+/// is not touched.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawUnhealthy {

@@ -15,14 +15,9 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<HealthRules> {
     let Some(unhealthy) = &raw.unhealthy else { return Some(HealthRules::default()) };
     let path = path.key("unhealthy");
-    let evidence = match raw.evidence.unwrap_or(Evidence::Pods) {
-        Evidence::Probe => None,
-        Evidence::Pods => Some("pods"),
-        Evidence::None => Some("none"),
-    };
-    if let Some(evidence) = evidence {
-        let message = "shows nothing about hardware: write evidence: probe, or remove it";
-        faults.add(&path, format!("cannot be met by the evidence: {evidence} {message}"));
+    if raw.evidence == Some(Evidence::None) {
+        let message = "none judges no node: write evidence: pods or probe, or remove it";
+        faults.add(&path, format!("cannot be met by the evidence: {message}"));
     }
     let usual = HealthRules::default();
     let action = unhealthy.action.unwrap_or(usual.action);

@@ -1,10 +1,15 @@
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, ready};
+use stoker_core::base::engine_clock::Wall;
+use stoker_core::facts::supply::{MarketFacts, Observation};
 use stoker_core::plan::Evict;
 use stoker_fake_apiserver as fake;
 
 use super::nodes::KUBE_DRAINS;
 use super::*;
+use crate::suppliers::{Supplier, SupplierError};
 
 fn node(n: usize) -> NodeName {
     NodeName::new(format!("n{n}")).unwrap()
@@ -132,4 +137,88 @@ async fn a_change_that_falls_over_leaves_its_node_to_the_next() {
     assert!(executor.under_way().changing.contains(&node(1)));
     assert!(executor.finish().await);
     assert!(executor.under_way().changing.is_empty());
+}
+
+/// A supplier whose machines' consoles nobody can read in time, or that say why a machine did not join.
+struct WithConsoles {
+    name: SupplierName,
+    hangs: bool,
+    /// What was asked of it, in order.
+    asked: Mutex<Vec<String>>,
+}
+
+impl Supplier for WithConsoles {
+    fn name(&self) -> &SupplierName {
+        &self.name
+    }
+
+    fn max_in_flight(&self) -> usize {
+        1
+    }
+
+    fn launch(&self, _: Timestamp, _: Vec<Launch>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
+        ready(Vec::new()).boxed()
+    }
+
+    fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
+        ready(Ok(Observation::complete(now, BTreeMap::new()))).boxed()
+    }
+
+    fn terminate(&self, _: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
+        self.asked.lock().unwrap().push("end".to_owned());
+        ready(ids.into_iter().map(|id| (id, Ok(()))).collect()).boxed()
+    }
+
+    fn terminate_late(
+        &self,
+        _: Timestamp,
+        ids: Vec<ProviderId>,
+    ) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
+        self.asked.lock().unwrap().push("end late".to_owned());
+        ready(ids.into_iter().map(|id| (id, Ok(()))).collect()).boxed()
+    }
+
+    fn console(&self, id: ProviderId) -> BoxFuture<'_, Result<Option<String>, SupplierError>> {
+        self.asked.lock().unwrap().push(format!("console of {id}"));
+        if self.hangs {
+            return std::future::pending().boxed();
+        }
+        ready(Ok(Some("Linux\nno route to host\n".to_owned()))).boxed()
+    }
+
+    fn market_facts(&self, _: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>> {
+        ready(Ok(MarketFacts::default())).boxed()
+    }
+}
+
+/// What such a supplier is asked when two machines end, one of which did not join, and what its console said.
+async fn consoles(hangs: bool) -> (Vec<String>, BTreeMap<ProviderId, String>) {
+    let name = SupplierName::new("test").unwrap();
+    let supplier = Arc::new(WithConsoles { name: name.clone(), hangs, asked: Mutex::default() });
+    let mut executor = Executor::new(Clock::system(), &[LimitedSupplier::new(supplier.clone())], None, Arc::default());
+    let dir = tempfile::tempdir().unwrap();
+    let lock = StateLock::take(dir.path()).unwrap();
+    let end = |id: &str, why| Action::Terminate { supplier: name.clone(), instance: ProviderId::new(id).unwrap(), why };
+    let both = [end("test:///1", Ending::BootTimeout), end("test:///2", Ending::Deleted)];
+    for _ in 0..2 {
+        executor.act(&lock, &both, Timestamp::now(), |_, _| None);
+        assert!(executor.finish().await);
+    }
+    let asked = supplier.asked.lock().unwrap().clone();
+    (asked, executor.consoles())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_did_not_join_is_asked_why_once_as_it_ends() {
+    let (asked, said) = consoles(false).await;
+    assert_eq!(asked, ["console of test:///1", "end", "end late", "end", "end late"]);
+    assert_eq!(said, [(ProviderId::new("test:///1").unwrap(), "Linux | no route to host".to_owned())].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_console_that_cannot_be_read_keeps_no_machine() {
+    let begun = tokio::time::Instant::now();
+    let (asked, said) = consoles(true).await;
+    assert_eq!(asked.iter().filter(|what| *what == "end late").count(), 2, "{asked:?}");
+    assert!(said.is_empty() && begun.elapsed().is_zero(), "{:?}", begun.elapsed());
 }

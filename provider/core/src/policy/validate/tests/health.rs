@@ -16,6 +16,8 @@ fn rules_for_unhealthy_nodes_are_read_and_have_defaults() {
     assert_eq!(read(Evidence::Probe, json!({})), Ok(HealthRules::default()));
     let said = HealthRules { action: UnhealthyAction::Drain, after: minutes(10), max_replacements: 5 };
     assert_eq!(read(Evidence::Probe, json!({"action": "drain", "after": "10m", "maxReplacements": 5})), Ok(said));
+    // Suppliers tell of machines, whatever tells of their work.
+    assert_eq!(read(Evidence::Pods, json!({})), Ok(HealthRules::default()));
     let cordon = read(Evidence::Probe, json!({"action": "cordon"})).unwrap();
     assert_eq!(cordon.action, UnhealthyAction::Cordon);
 }
@@ -25,8 +27,8 @@ fn rules_for_unhealthy_nodes_that_say_nothing_or_too_much_are_told() {
     let faults = |evidence, unhealthy| read(evidence, unhealthy).unwrap_err();
     let at = "pools[0].unhealthy";
     assert_eq!(
-        faults(Evidence::Pods, json!({"action": "drain"})),
-        [format!("{at} cannot be met by the evidence: pods shows nothing about hardware: write evidence: probe, or remove it")]
+        faults(Evidence::None, json!({"action": "drain"})),
+        [format!("{at} cannot be met by the evidence: none judges no node: write evidence: pods or probe, or remove it")]
     );
     assert_eq!(
         faults(Evidence::Probe, json!({"maxReplacements": 0, "after": "25h"})),
