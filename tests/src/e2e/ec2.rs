@@ -53,6 +53,11 @@ impl Ec2 {
 
     /// Writes the file that Stoker reads, with that region and no other.
     pub fn configure(&self, region: &str) -> anyhow::Result<()> {
+        self.configure_with(region, &json!({ "instanceProfile": "stoker-node" }))
+    }
+
+    /// The same with that node class.
+    pub fn configure_with(&self, region: &str, class: &Value) -> anyhow::Result<()> {
         let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
         let endpoints: BTreeMap<&str, &str> = services.iter().map(|service| (*service, self.served.url())).collect();
         let tags = json!({ "tags": { "stoker.dev/discovery": "prod" } });
@@ -67,7 +72,7 @@ impl Ec2 {
                 "interruptionQueue": QUEUE,
                 "endpoints": endpoints,
             }],
-            "nodeClasses": { "gpu": { "instanceProfile": "stoker-node" } },
+            "nodeClasses": { "gpu": class },
         });
         Ok(fs::write(&self.file, file.to_string())?)
     }

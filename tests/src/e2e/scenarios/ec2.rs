@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
 use rand::{Rng, SeedableRng as _};
+use serde_json::json;
 use stoker_fake_ec2::{Call, Fault, Machine, Market, Rule, events};
 use stoker_service::failpoints::INSTANCE_ANSWERED;
 use tokio::time::{Instant, sleep};
@@ -20,6 +21,7 @@ use crate::e2e::files::{CALM, Files};
 
 pub(super) const FILES: Files = Files { ec2: true, ..CALM };
 pub(super) const SPOT: Files = Files { ec2: true, prefer: "spot", ..CALM };
+pub(super) const KEPT: Files = Files { floor: 1, ..FILES };
 pub(super) const WAVE: Files = Files { most: 50, ..SPOT };
 
 /// Every machine has ended.
@@ -160,6 +162,45 @@ pub(super) async fn notice(bench: &mut Bench) -> anyhow::Result<()> {
         Ok(if bench.cluster.node(&node).await?.is_some() { Err(format!("{node} is there")) } else { Ok(()) })
     })
     .await?;
+    bench.ec2()?.ensure_one_a_token()
+}
+
+/// How long it takes until a changed file is read, is looked up by, and has made machines outdated.
+const OUTDATED: Duration = Duration::from_secs(120);
+
+/// The node class is changed. The node with a pod stays, and is listed as outdated. Once its pod has ended it is replaced: the least size of
+/// its group brings one that is made as the class says now.
+pub(super) async fn outdated(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.cluster.gpu_pod("a", ONE).await?;
+    let node = bench.cluster.bound(&["a"], SCALED).await?.remove(0);
+    let classes = |bench: &Bench| -> anyhow::Result<Vec<String>> {
+        let peer = bench.ec2()?.peer.clone();
+        let world = peer.world();
+        Ok(world.alive().iter().filter_map(|machine| machine.tags.get("stoker.dev/node-class").cloned()).collect())
+    };
+    let before = classes(bench)?;
+    ensure!(before.len() == 1, "{before:?}");
+    let class = json!({ "instanceProfile": "stoker-node", "disk": { "sizeGiB": 200 } });
+    bench.ec2()?.configure_with("us-east-1", &class)?;
+    eventually("node that counts as outdated", OUTDATED, async || {
+        let metrics = bench.get("/metrics").await.map_err(anyhow::Error::msg)?;
+        let counted = metrics.contains("stoker_outdated_nodes{pool=\"small\"} 1");
+        Ok(if counted { Ok(()) } else { Err("stoker_outdated_nodes is nought".to_owned()) })
+    })
+    .await?;
+    holds("node with a pod", Duration::from_secs(10), async || {
+        let is_there = bench.cluster.node(&node).await?.is_some();
+        Ok(if is_there { Ok(()) } else { Err(format!("{node} is gone")) })
+    })
+    .await?;
+    bench.cluster.remove("a").await?;
+    eventually("node of the changed class in its place", SCALED * 2, async || {
+        let (now, there) = (classes(bench)?, bench.cluster.node(&node).await?.is_some());
+        let replaced = now.len() == 1 && now != before && !there;
+        Ok(if replaced { Ok(()) } else { Err(format!("machines of {now:?}, the first Node is there: {there}")) })
+    })
+    .await?;
+    the_same(bench, 1).await?;
     bench.ec2()?.ensure_one_a_token()
 }
 
