@@ -57,11 +57,20 @@ struct Reclaim {
     from: Timestamp,
 }
 
+/// Whose credentials are used.
+#[derive(Debug, Clone)]
+struct Caller {
+    /// The account, the same ever since the start.
+    account: String,
+    /// The newest access key of which that is known.
+    key: String,
+}
+
 /// What is known of it.
 #[derive(Default)]
 struct Known {
-    /// The account of the first credentials.
-    account: Option<String>,
+    /// Whose credentials were used so far.
+    caller: Option<Caller>,
     looked_up: Option<Arc<LookedUp>>,
     /// Why the last look failed.
     look_failed: Option<String>,
