@@ -429,7 +429,7 @@ pub(crate) struct SpotStatus {
 /// The answer of `GetCallerIdentity`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Caller {
+pub(crate) struct CallerIdentity {
     #[serde(rename = "GetCallerIdentityResult")]
     pub(crate) result: Identity,
 }

@@ -8,7 +8,10 @@ pub(crate) const EXAMPLE: &str = include_str!("../../../../manifests/examples/aw
 /// Its lines that are off, each put where it belongs.
 fn with_every_field() -> String {
     let on = |line: &str| match line.trim_start().strip_prefix("# ") {
-        Some(field) if line.starts_with(['#', ' ']) && field.contains(": {") || field.starts_with("placementGroup") => {
+        Some(field)
+            if line.starts_with(['#', ' ']) && field.contains(": {")
+                || ["placementGroup", "account"].iter().any(|name| field.starts_with(name)) =>
+        {
             format!("{}  {field}", &line[..line.len() - line.trim_start().len()])
         }
         _ => line.to_owned(),
@@ -25,7 +28,7 @@ fn the_example_is_sound_with_its_comments_and_without() {
         assert_eq!(config.classes.len(), 2);
     }
     let all = Config::parse("aws.yaml", &with_every_field()).unwrap();
-    assert!(all.regions.values().all(|region| region.role.is_some()));
+    assert!(all.regions.values().all(|region| region.role.is_some() && region.account.is_some()));
     assert!(all.classes.values().any(|class| class.placement_group.is_some()));
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Reached {
 /// A region that machines are made in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RegionConfig {
+    /// The account that is meant; `None` for that of the first credentials.
+    pub(crate) account: Option<String>,
     pub(crate) subnets: Choice,
     pub(crate) security_groups: Choice,
     pub(crate) queue: Option<String>,
@@ -243,6 +245,7 @@ impl Rules {
                 }
                 Role { arn: role.arn.clone(), external_id: role.external_id.clone(), session: format!("stoker-{cluster}") }
             });
+            self.account(&path, region);
             for (service, address) in &region.endpoints {
                 let is_here = ["http://127.0.0.1:", "http://[::1]:"].iter().any(|here| address.starts_with(here));
                 if !is_here && !address.starts_with("https://") {
@@ -251,6 +254,7 @@ impl Rules {
                 }
             }
             let read = RegionConfig {
+                account: region.account.clone(),
                 subnets: self.choice(&path.key("subnets"), &region.subnets, "subnet-"),
                 security_groups: self.choice(&path.key("securityGroups"), &region.security_groups, "sg-"),
                 queue: region.interruption_queue.clone(),
@@ -262,6 +266,17 @@ impl Rules {
             }
         }
         regions
+    }
+
+    /// The account of a region, which a role names too.
+    fn account(&mut self, path: &Path, raw: &RawRegion) {
+        let Some(account) = &raw.account else { return };
+        let path = path.key("account");
+        if account.len() != 12 || !account.bytes().all(|byte| byte.is_ascii_digit()) {
+            self.add(&path, format!("{} is no account: write its 12 digits, in quotes", quoted(account)));
+        } else if let Some(role) = raw.assume_role.as_ref().filter(|role| role.arn.split(':').nth(4) != Some(account)) {
+            self.add(&path, format!("is {account}, and the role of assumeRole is of another: {}", quoted(&role.arn)));
+        }
     }
 
     fn choice(&mut self, path: &Path, raw: &RawChoice, prefix: &str) -> Choice {

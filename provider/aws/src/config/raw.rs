@@ -59,6 +59,11 @@ pub struct RawRegion {
     /// Its name.
     #[schemars(example = "us-east-1")]
     pub name: String,
+    /// Account that machines are made in, 12 digits in quotes. With credentials of any other nothing is launched there, and no listing of theirs
+    /// counts. Default: whichever the first credentials are of.
+    #[serde(default)]
+    #[schemars(example = "111111111111")]
+    pub account: Option<String>,
     /// Subnets of machines: a zone without one sells nothing.
     pub subnets: RawChoice,
     /// Security groups of machines.

@@ -21,6 +21,7 @@ regions:
   assumeRole: { arn: "arn:aws:iam::222222222222:role/stoker", externalId: x }
   endpoints: { ec2: "https://vpce-1.ec2.us-east-1.vpce.amazonaws.com", sts: "http://127.0.0.1:4566" }
 - name: us-west-2
+  account: "012345678901"
   subnets: { ids: [subnet-1] }
   securityGroups: { tags: { a: b, c: d } }
 nodeClasses:
@@ -53,6 +54,7 @@ fn a_full_file_is_read() {
     assert_eq!((role.session.as_str(), role.external_id.as_deref()), ("stoker-prod", Some("x")));
     assert_eq!(east.endpoints[&Service::Sts], "http://127.0.0.1:4566");
     assert_eq!((&west.role, &west.queue), (&None, &None));
+    assert_eq!((east.account.as_deref(), west.account.as_deref()), (None, Some("012345678901")));
     let of = |name: &str| classes.iter().find(|(known, _)| known.as_str() == name).unwrap().1;
     let training = of("training");
     assert_eq!((training.family, &training.image), (Family::Bottlerocket, &Image::Release("1.46.0".to_owned())));
@@ -78,7 +80,13 @@ regions:
   assumeRole: { arn: stoker }
   endpoints: { ec2: "http://ec2.example" }
 - name: us-east-1
+  account: 1234
   subnets: { tags: { a: b }, ids: [subnet-1] }
+  securityGroups: { ids: [sg-1] }
+- name: eu-west-1
+  account: "111111111111"
+  assumeRole: { arn: "arn:aws:iam::222222222222:role/stoker" }
+  subnets: { ids: [subnet-1] }
   securityGroups: { ids: [sg-1] }
 - name: "us east 1"
   subnets: { ids: [subnet-1] }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::OptionFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use stoker_core::base::ids::{Cloud, InstanceType, ZoneId, ZoneName};
@@ -15,7 +14,7 @@ use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Quote, QuoteKind};
 use stoker_core::market::quota_names::KnownQuota;
 use stoker_core::policy::QuotaKey;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::RegionSupplier;
 use super::health::Health;
@@ -39,6 +38,9 @@ const AGAIN_AFTER: Duration = Duration::from_mins(1);
 
 /// How long a price or a quota that is asked again and says the same is shown as of before: each new moment is one more thing to write down.
 const STEADY_FOR: SignedDuration = SignedDuration::from_mins(30);
+
+/// How long a fact may take: all that is known of a region is told within [`TOLD_WITHIN`](crate::supplier), whatever hangs.
+const ASKED_WITHIN: Duration = Duration::from_secs(9);
 
 /// Types that one call names.
 pub(super) const TYPES_IN_A_CALL: usize = 100;
@@ -238,67 +240,65 @@ impl RegionSupplier {
             && !self.name.as_str().starts_with("cn-")
     }
 
-    /// Asks for every fact that is due, all at once.
+    /// Asks for every fact that is due, all at once, and keeps each as soon as it is there: a service that hangs holds up no other's.
     async fn refresh(&self) {
-        let (spot, offered, quotas, reservations, health, types, unpriced) = {
-            let known = self.known();
-            let facts = &known.facts;
-            (
-                facts.spot.is_due(SPOT_PRICES_EVERY),
-                facts.offered.is_due(OFFERINGS_EVERY),
-                facts.quotas.is_due(QUOTAS_EVERY),
-                facts.reservations.is_due(RESERVATIONS_EVERY),
-                facts.health.is_due(HEALTH_EVERY),
-                facts.types.is_due(TYPES_EVERY),
-                facts.unpriced(&self.types),
-            )
+        let due = |is_due: fn(&Facts) -> bool| is_due(&self.known().facts);
+        let spot = async {
+            if due(|facts| facts.spot.is_due(SPOT_PRICES_EVERY)) {
+                let mut answer = in_time("DescribeSpotPriceHistory", self.spot_prices()).await;
+                let mut known = self.known();
+                let fact = &mut known.facts.spot;
+                steady(&mut answer, fact.value.as_ref(), |new, old| {
+                    (new.price == old.price).then_some((new.as_of?, old.as_of?))
+                });
+                fact.take("spot prices", answer);
+            }
         };
-        let (spot, offered, quotas, reservations, health, types, list) = tokio::join!(
-            OptionFuture::from(spot.then(|| self.spot_prices())),
-            OptionFuture::from(offered.then(|| self.offerings())),
-            OptionFuture::from(quotas.then(|| self.quotas())),
-            OptionFuture::from(reservations.then(|| self.reservations())),
-            OptionFuture::from(health.then(|| self.health())),
-            OptionFuture::from(types.then(|| self.machine_types())),
-            self.list_prices(unpriced),
-        );
-        let mut known = self.known();
-        let facts = &mut known.facts;
-        if let Some(mut answer) = spot {
-            steady(&mut answer, facts.spot.value.as_ref(), |new, old| {
-                (new.price == old.price).then_some((new.as_of?, old.as_of?))
-            });
-            facts.spot.take("spot prices", answer);
-        }
-        if let Some(answer) = offered {
-            facts.offered.take("offered types", answer);
-        }
-        if let Some(mut answer) = quotas {
-            steady(&mut answer, facts.quotas.value.as_ref(), |new, old| {
-                (new.limit == old.limit).then_some((new.as_of, old.as_of))
-            });
-            facts.quotas.take("quotas", answer);
-        }
-        if let Some(answer) = reservations {
-            facts.reservations.take("reservations", answer);
-        }
-        if let Some(answer) = types {
-            facts.types.take("instance types", answer);
-        }
-        if let Some(answer) = health {
-            let says_other = |new: &Health| facts.health().is_none_or(|old| !new.says_as(old));
-            if answer.as_ref().is_ok_and(says_other) {
-                self.changed.notify_one();
+        let offered = async {
+            if due(|facts| facts.offered.is_due(OFFERINGS_EVERY)) {
+                let answer = in_time("DescribeInstanceTypeOfferings", self.offerings()).await;
+                self.known().facts.offered.take("offered types", answer);
             }
-            facts.health.take("states of machines", answer);
-        }
-        match list {
-            Ok(list) => {
-                facts.list.extend(list.into_iter().map(|(name, quote)| (name, (quote, Instant::now()))));
-                facts.list_failed = None;
+        };
+        let quotas = async {
+            if due(|facts| facts.quotas.is_due(QUOTAS_EVERY)) {
+                let mut answer = in_time("GetServiceQuota", self.quotas()).await;
+                let mut known = self.known();
+                let fact = &mut known.facts.quotas;
+                steady(&mut answer, fact.value.as_ref(), |new, old| (new.limit == old.limit).then_some((new.as_of, old.as_of)));
+                fact.take("quotas", answer);
             }
-            Err(failure) => facts.list_failed = Some(format!("list prices cannot be asked, and the tables' hold: {failure}")),
-        }
+        };
+        let reservations = async {
+            if due(|facts| facts.reservations.is_due(RESERVATIONS_EVERY)) {
+                let answer = in_time("DescribeCapacityReservations", self.reservations()).await;
+                self.known().facts.reservations.take("reservations", answer);
+            }
+        };
+        let types = async {
+            if due(|facts| facts.types.is_due(TYPES_EVERY)) {
+                let answer = in_time("DescribeInstanceTypes", self.machine_types()).await;
+                self.known().facts.types.take("instance types", answer);
+            }
+        };
+        let health = async {
+            if due(|facts| facts.health.is_due(HEALTH_EVERY)) {
+                let answer = in_time("DescribeInstanceStatus", self.health()).await;
+                let mut known = self.known();
+                let says_other = |new: &Health| known.facts.health().is_none_or(|old| !new.says_as(old));
+                if answer.as_ref().is_ok_and(says_other) {
+                    self.changed.notify_one();
+                }
+                known.facts.health.take("states of machines", answer);
+            }
+        };
+        let list = async {
+            let unpriced = self.known().facts.unpriced(&self.types);
+            let failed = in_time("GetProducts", self.list_prices(unpriced)).await.err();
+            let in_words = |failure| format!("list prices cannot be asked, and the tables' hold: {failure}");
+            self.known().facts.list_failed = failed.map(in_words);
+        };
+        tokio::join!(spot, offered, quotas, reservations, types, health, list);
     }
 
     /// Spot prices in effect, by type and zone name.
@@ -331,15 +331,14 @@ impl RegionSupplier {
         Ok(newest.into_iter().map(|(key, (_, price))| (key, quote(price))).collect())
     }
 
-    /// What those types cost on demand; `None` where the price list does not have one.
-    async fn list_prices(&self, types: Vec<InstanceType>) -> Result<Vec<(InstanceType, Option<Quote>)>, Failure> {
+    /// Asks what those types cost on demand, and keeps each price. One that the price list does not have counts as asked too.
+    async fn list_prices(&self, types: Vec<InstanceType>) -> Result<(), Failure> {
         // China has a list of its own, in another money.
         if self.name.as_str().starts_with("cn-") {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let now = self.api.now();
         let source: Arc<str> = Arc::from(format!("aws-pricing@{}", now.strftime("%Y-%m-%d")));
-        let mut priced = Vec::with_capacity(types.len());
         for name in types {
             let is = |field: &str, value: &str| json!({ "Type": "TERM_MATCH", "Field": field, "Value": value });
             let filters = [
@@ -356,9 +355,9 @@ impl RegionSupplier {
             let price = products.filter_map(|product| UsdPerHour::parse_usd(product.usd_per_hour()?).ok()).max();
             let price = price.filter(|price| *price > UsdPerHour::ZERO);
             let quote = |price| Quote { price, kind: QuoteKind::List, as_of: Some(now), source: Arc::clone(&source) };
-            priced.push((name, price.map(quote)));
+            self.known().facts.list.insert(name, (price.map(quote), Instant::now()));
         }
-        Ok(priced)
+        Ok(())
     }
 
     /// Which types are sold in which zones.
@@ -418,6 +417,14 @@ impl RegionSupplier {
         self.api.pages(&all, take).await?;
         Ok((as_of, found))
     }
+}
+
+/// The answer of a service that may hang.
+async fn in_time<T>(action: &'static str, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(ASKED_WITHIN, asked).await.unwrap_or_else(|_| {
+        let why = format!("no answer within {} s", ASKED_WITHIN.as_secs());
+        Err(Failure::NoAnswer { action, why })
+    })
 }
 
 /// Puts back what says the same as before and was said not long ago: `same` tells when both were true.

@@ -163,10 +163,8 @@ impl RegionSupplier {
             }
             page = all.clone().with("NextToken", next);
         }
-        if listing.machines.instances.is_empty() {
-            // Other credentials see nothing of ours, and all would seem lost.
-            self.account().await?;
-        }
+        // Other credentials see nothing of ours, and all would seem lost.
+        self.account().await?;
         Ok(listing)
     }
 

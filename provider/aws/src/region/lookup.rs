@@ -9,8 +9,8 @@ use stoker_core::base::ids::{NodeClassName, ZoneId};
 use stoker_core::market::offer::Arch;
 use tokio::time::{Instant, timeout};
 
-use super::RegionSupplier;
-use crate::answers::{Caller, EksCluster, Images, Parameter, Reservation, SecurityGroups, Subnet, Subnets};
+use super::{Caller, RegionSupplier};
+use crate::answers::{CallerIdentity, EksCluster, Identity, Images, Parameter, Reservation, SecurityGroups, Subnet, Subnets};
 use crate::config::{Choice, Cluster, Config, Family, Image, NodeClass, Reached};
 use crate::wire::{Class, Failure, Form, Service};
 
@@ -103,6 +103,12 @@ impl LookedUp {
 impl RegionSupplier {
     /// What was looked up, of a minute ago at most. Where that fails, what was known before.
     pub(super) async fn looked_up(&self, config: &Config) -> Result<Arc<LookedUp>, String> {
+        // By credentials of another account nothing is made, whatever was known of the right one.
+        if let Err(failure @ Failure::NoCredentials(_)) = self.account().await {
+            let mut known = self.known();
+            known.looked_up = None;
+            return Err(known.look_failed.insert(failure.to_string()).clone());
+        }
         let before = self.known().looked_up.clone();
         let is_fresh = |looked: &Arc<LookedUp>| looked.at.elapsed() < COUNTS_FOR && looked.is_of(config);
         if let Some(looked) = before.clone().filter(is_fresh) {
@@ -142,26 +148,44 @@ impl RegionSupplier {
         self.known().looked_up = None;
     }
 
-    /// The account that the credentials are of.
+    /// The account that the credentials are of. Asked once for each access key.
     ///
     /// # Errors
-    /// When they are of another than the first were: nothing of ours is there, and all would seem lost.
+    /// When they are of another than `aws.yaml` says, or than the first were: nothing of ours is there, and all would seem lost.
     pub(super) async fn account(&self) -> Result<String, Failure> {
-        let caller: Caller = self.api.ask(Service::Sts, &Form::new("GetCallerIdentity", "2011-06-15")).await?;
-        let account = caller.result.account;
-        let mut known = self.known();
-        match &known.account {
-            Some(before) if *before != account => Err(Failure::NoCredentials(format!(
-                "they are of account {account} ({}), and were of {before}: restart Stoker if that is meant",
-                caller.result.arn
+        let key = self.api.access_key().await?;
+        let known = self.known().caller.clone();
+        if let Some(caller) = known.as_ref().filter(|caller| caller.key == key && self.is_meant(&caller.account)) {
+            return Ok(caller.account.clone());
+        }
+        let answer: CallerIdentity = self.api.ask(Service::Sts, &Form::new("GetCallerIdentity", "2011-06-15")).await?;
+        let Identity { account, arn } = answer.result;
+        if !self.is_meant(&account) {
+            let meant = self.config.account.as_deref().unwrap_or_default();
+            return Err(Failure::NoCredentials(format!(
+                "they are of account {account} ({arn}), and aws.yaml says account {meant} for {}: give Stoker credentials of \
+                 {meant}, or correct account there; until then nothing is launched or listed",
+                self.name
+            )));
+        }
+        match known {
+            Some(before) if before.account != account => Err(Failure::NoCredentials(format!(
+                "they are of account {account} ({arn}), and were of {}: restart Stoker if that is meant",
+                before.account
             ))),
-            Some(_) => Ok(account),
-            None => {
-                tracing::info!(region = %self.name, account, identity = caller.result.arn, "calls to AWS are signed as this identity");
-                known.account = Some(account.clone());
+            before => {
+                if before.is_none() {
+                    tracing::info!(region = %self.name, account, identity = arn, "calls to AWS are signed as this identity");
+                }
+                self.known().caller = Some(Caller { account: account.clone(), key });
                 Ok(account)
             }
         }
+    }
+
+    /// Whether `aws.yaml` means that account, or any.
+    fn is_meant(&self, account: &str) -> bool {
+        self.config.account.as_deref().is_none_or(|meant| meant == account)
     }
 
     async fn look_up(&self, config: &Config, before: Option<&LookedUp>) -> Result<LookedUp, Failure> {

@@ -54,11 +54,20 @@ pub(crate) struct RegionSupplier {
     tasks: Mutex<JoinSet<()>>,
 }
 
+/// Whose credentials are used.
+#[derive(Debug, Clone)]
+struct Caller {
+    /// The account, the same ever since the start.
+    account: String,
+    /// The newest access key of which that is known.
+    key: String,
+}
+
 /// What is known of it.
 #[derive(Default)]
 struct Known {
-    /// The account of the first credentials.
-    account: Option<String>,
+    /// Whose credentials were used so far.
+    caller: Option<Caller>,
     looked_up: Option<Arc<LookedUp>>,
     /// What was looked up last, which outlives its use for launches.
     last_look: Option<Arc<LookedUp>>,

@@ -83,6 +83,8 @@ pub(super) async fn follow(region: Weak<RegionSupplier>) {
 impl RegionSupplier {
     /// Takes what a queue has, and deletes it once it is told.
     async fn receive(&self, name: &str, queue: &mut Option<String>) -> Result<(), Failure> {
+        // What is taken from another account's queue is gone there.
+        self.account().await?;
         let url = if let Some(url) = queue {
             url.clone()
         } else {
@@ -172,6 +174,7 @@ impl RegionSupplier {
 
     /// Asks the Spot requests which machines are taken back. They say that a machine has ended while it still has its two minutes.
     async fn poll(&self) -> Result<(), Failure> {
+        self.account().await?;
         let codes = ["instance-terminated-no-capacity", "instance-terminated-by-price", "marked-for-termination"];
         let all = Form::ec2("DescribeSpotInstanceRequests")
             .filter(&format!("tag:{CLUSTER_LABEL}"), [self.cluster.as_str()])

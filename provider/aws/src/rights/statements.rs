@@ -38,7 +38,7 @@ impl<'a> Place<'a> {
         let region = name.as_str();
         // The role of another account makes machines there.
         let of_role = config.role.as_ref().and_then(|role| role.arn.split(':').nth(4)).filter(|account| !account.is_empty());
-        let account = of_role.or(asked.account.as_deref()).unwrap_or("*");
+        let account = of_role.or(config.account.as_deref()).or(asked.account.as_deref()).unwrap_or("*");
         Self { partition: partition(name), region, account, config }
     }
 

@@ -145,6 +145,12 @@ impl Api {
         self.clock.times().wall.0
     }
 
+    /// The access key that calls are signed with now.
+    pub(crate) async fn access_key(&self) -> Result<String, Failure> {
+        let credentials = self.keys.now().await.map_err(Failure::NoCredentials)?;
+        Ok(credentials.access_key_id().to_owned())
+    }
+
     /// By how much AWS's clock is ahead of this machine's, where calls fail by it.
     fn skew(&self) -> Option<SignedDuration> {
         let skew = *self.skew.lock().unwrap_or_else(PoisonError::into_inner);

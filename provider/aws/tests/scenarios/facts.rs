@@ -9,7 +9,7 @@ use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
 use stoker_core::policy::QuotaKey;
 use stoker_fake_ec2::{Fault, Quota, Rule};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::bench::{BOOK, Bench};
 
@@ -212,4 +212,22 @@ async fn a_region_without_subnets_says_what_to_do() {
     bench.world(|world| world.region("us-east-1").subnets.clear());
     assert!(bench.facts().await.zone_names.is_empty());
     assert!(bench.faults().contains("no subnet is found"), "{}", bench.faults());
+}
+
+/// A service that hangs, as behind an endpoint of the VPC that lets nothing through, keeps no other fact from being told, and is named.
+#[tokio::test(start_paused = true)]
+async fn a_price_list_that_hangs_holds_up_no_spot_price() {
+    let bench = Bench::new().await;
+    bench.world(|world| world.fault(Rule::of("GetProducts", Fault::None).delay(Duration::from_hours(1))));
+    let begun = Instant::now();
+    let facts = bench.facts().await;
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    let of = |bought| facts.quotes.keys().filter(|market| market.capacity_type == bought).count();
+    assert!(of(CapacityType::Spot) > 0 && of(CapacityType::OnDemand) == 0);
+    assert!(bench.faults().contains("GetProducts: no answer within 9 s"), "{}", bench.faults());
+    // Once it answers, its prices are told too.
+    bench.world(|world| world.rules.clear());
+    sleep(Duration::from_mins(1)).await;
+    assert!(bench.facts().await.quotes.keys().any(|market| market.capacity_type == CapacityType::OnDemand));
+    assert_eq!(bench.faults(), "");
 }

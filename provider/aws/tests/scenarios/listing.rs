@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, ProviderId, Region};
 use stoker_core::facts::supply::{Covered, EndedWhy, InstanceState, Observation};
 use stoker_core::market::offer::CapacityType;
-use stoker_fake_ec2::{Fault, Machine, Rule, World};
+use stoker_fake_ec2::{ACCESS_KEY, Fault, Machine, Rule, World};
 use tokio::time::sleep;
 
-use crate::bench::{Bench, FILE, file_of_two_regions};
+use crate::bench::{Bench, FILE, file_of_two_regions, file_with};
 
 /// When a region was listed; `None` where it is not covered.
 fn listed_at(listed: &Observation, region: &str) -> Option<Timestamp> {
@@ -175,6 +175,56 @@ async fn other_credentials_that_see_nothing_are_not_believed() {
     let faults = bench.faults();
     assert!(faults.contains("account 222222222222") && faults.contains("were of 111111111111"), "{faults}");
     assert_eq!(bench.world(|world| world.machines.len()), 1);
+}
+
+/// The credentials of another account, in which a cluster of the same name has machines: after a restart too nothing of it is believed.
+#[tokio::test(start_paused = true)]
+async fn credentials_of_another_account_than_the_file_says_are_refused() {
+    let file = file_with("account: \"111111111111\"\n  interruptionQueue: stoker-prod");
+    let mut bench = Bench::with_file(&file).await;
+    bench.world(|world| world.region("us-east-1").add_queue("stoker-prod"));
+    let made = bench.made(&bench.usual(1)).await;
+    assert_eq!(bench.list().await.unwrap().instances.len(), 1);
+    bench.world(|world| {
+        let account = "222222222222".to_owned();
+        let there = stoker_fake_ec2::Region::furnished("us-east-1", &[("a", "use1-az1")], &world.types, world.now());
+        world.regions.insert((account.clone(), "us-east-1".to_owned()), there);
+        world.accounts.insert("AKIDOTHER".to_owned(), account.clone());
+        another(world, 2, |machine| machine.account = account);
+    });
+    bench.rotate("AKIDOTHER");
+    bench.restart().await;
+    let calls = bench.world(|world| world.calls.len());
+    let error = bench.list().await.unwrap_err().to_string();
+    for part in
+        ["account 222222222222", "aws.yaml says account 111111111111 for us-east-1", "give Stoker credentials of 111111111111"]
+    {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(bench.unclear(&bench.usual(3)).await.contains("account 222222222222"));
+    bench.facts_or_error().await.unwrap_err();
+    assert!(bench.faults().contains("aws.yaml says account 111111111111"), "{}", bench.faults());
+    sleep(Duration::from_mins(1)).await;
+    bench.world(|world| {
+        let asked: BTreeSet<&str> = world.calls[calls..].iter().map(|call| call.action.as_str()).collect();
+        assert!(!asked.contains("ReceiveMessage") && !asked.contains("RunInstances"), "{asked:?}");
+    });
+    // With the right ones it goes on.
+    bench.rotate(ACCESS_KEY);
+    bench.restart().await;
+    assert_eq!(bench.list().await.unwrap().instances.keys().collect::<Vec<_>>(), [&made.provider_id]);
+    bench.made(&bench.usual(3)).await;
+}
+
+/// Credentials are asked whose they are once for each access key, and not at each listing.
+#[tokio::test(start_paused = true)]
+async fn an_empty_account_is_not_asked_for_its_name_at_each_listing() {
+    let bench = Bench::new().await;
+    for _ in 0..20 {
+        assert_eq!(bench.list().await.unwrap().instances.len(), 0);
+        sleep(Duration::from_secs(25)).await;
+    }
+    assert!(bench.count("DescribeInstances") >= 20 && bench.count("GetCallerIdentity") == 1);
 }
 
 /// Keys that were rotated are fetched anew at the first call that is refused for them.

@@ -220,6 +220,10 @@ fn misfit(ways: &[In], tree: &Tree) -> String {
             // Text that has a form of its own, such as a length of time, is not mended by quotes.
             let example = ways.iter().find_map(|way| way.example());
             let cure = match example {
+                // Without quotes YAML reads it as a number.
+                Some(example) if is("text") && example.parse::<f64>().is_ok() => {
+                    format!(": write it in quotes, like \"{example}\"")
+                }
                 Some(example) if is("text") => format!(": write it like {example}"),
                 _ if is("text") => ": put it in quotes".to_owned(),
                 _ => String::new(),
