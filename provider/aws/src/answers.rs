@@ -496,6 +496,74 @@ pub(crate) struct ServiceQuota {
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct QuotaValue {
     pub(crate) value: Option<f64>,
+    pub(crate) usage_metric: Option<UsageMetric>,
+}
+
+/// The metric of `CloudWatch` that counts what is used of a quota.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct UsageMetric {
+    pub(crate) metric_namespace: String,
+    pub(crate) metric_name: String,
+    pub(crate) metric_dimensions: BTreeMap<String, String>,
+    pub(crate) metric_statistic_recommendation: Option<String>,
+}
+
+/// The answer of `cloudwatch:GetMetricData`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct MetricData {
+    #[serde(rename = "GetMetricDataResult")]
+    pub(crate) result: MetricDataResult,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct MetricDataResult {
+    pub(crate) metric_data_results: Members<MetricValues>,
+}
+
+/// What a metric showed, newest first.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct MetricValues {
+    pub(crate) id: String,
+    pub(crate) values: Members<String>,
+}
+
+/// A list of a query service other than EC2: `<member>`s, of which there may be none.
+#[derive(Debug, Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
+pub(crate) struct Members<T> {
+    #[serde(rename = "member", default = "Vec::new")]
+    pub(crate) members: Vec<T>,
+}
+
+impl<T> Default for Members<T> {
+    fn default() -> Self {
+        Self { members: Vec::new() }
+    }
+}
+
+/// The answer of `savingsplans:DescribeSavingsPlans`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SavingsPlans {
+    pub(crate) savings_plans: Vec<SavingsPlan>,
+    pub(crate) next_token: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SavingsPlan {
+    pub(crate) savings_plan_id: String,
+    pub(crate) savings_plan_type: String,
+    pub(crate) region: Option<String>,
+    pub(crate) ec2_instance_family: Option<String>,
+    pub(crate) currency: Option<String>,
+    /// What is committed to an hour.
+    pub(crate) commitment: Option<String>,
+    pub(crate) end: Option<String>,
 }
 
 /// The answer of `sqs:GetQueueUrl`.

@@ -150,8 +150,11 @@ impl Aws {
         let (mut all, mut notes) = (Vec::new(), Vec::new());
         for region in regions.values() {
             let (found, said) = region.commitments(&config).await.map_err(|why| format!("{}: {why}", region.name))?;
+            // A plan may be for all regions, and each is asked.
+            let is_new = |one: &RawCommitment| all.iter().all(|known: &RawCommitment| known.name != one.name);
+            let found: Vec<RawCommitment> = found.into_iter().filter(is_new).collect();
             all.extend(found);
-            notes.extend(said);
+            notes.extend(said.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
         }
         Ok((all, notes))
     }

@@ -184,8 +184,9 @@ pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     Ok(exit)
 }
 
-/// What no account tells here.
-const SAVINGS_PLANS: &str = "Savings plans are not read: write those whose rates this cluster's nodes get.";
+/// What no account tells of itself.
+const SHARED: &str = "Plans and reserved instances of other accounts of the organisation may pay for this cluster's nodes too, and \
+                      those of this account for others' nodes: write what you reckon with.";
 
 /// The block `commitments` of a policy.
 #[derive(Serialize)]
@@ -199,7 +200,7 @@ async fn of_account(file: &Path, prices: &PriceBook) -> Result<Exit, CliError> {
     let access = Access::of_system(Clock::system()).map_err(failed)?;
     let (commitments, notes) = Box::pin(Aws::commitments(Config::read(file)?, prices, access)).await.map_err(failed)?;
     let mut text = String::new();
-    for note in notes.iter().map(String::as_str).chain([SAVINGS_PLANS]) {
+    for note in notes.iter().map(String::as_str).chain([SHARED]) {
         let _ = writeln!(text, "# {note}");
     }
     text += &if commitments.is_empty() { "commitments: []\n".to_owned() } else { out::yaml(&Block { commitments })? };

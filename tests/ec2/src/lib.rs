@@ -8,7 +8,7 @@
 //! # Caveats
 //! A request must be signed (AWS Signature Version 4), at most 5 minutes from the peer's clock, with an access key that the world
 //! knows; the HMAC of the signature is not checked. No policies are read: [`World::require_tags`] stands for them. A client token is
-//! kept for ever. `CloudWatch` is not there.
+//! kept for ever. `CloudWatch` has what a test says, and counts nothing itself.
 //!
 //! Where AWS does not document its answer the peer gives the likeliest one:
 //! - other parameters under the token of an ended machine are `IdempotentParameterMismatch`;

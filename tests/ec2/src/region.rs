@@ -225,6 +225,8 @@ pub struct Region {
     pub stock: BTreeMap<(String, String, Market), u32>,
     /// Quotas by code.
     pub quotas: BTreeMap<String, Quota>,
+    /// vCPUs that `CloudWatch` counts in the whole account, by class such as `G/OnDemand`. What is not here nobody has counted.
+    pub usage: BTreeMap<String, u32>,
     /// The history of Spot prices, in any order.
     pub spot_prices: Vec<SpotPrice>,
     /// On-demand list prices by type: dollars an hour, as text.

@@ -23,7 +23,7 @@ pub struct Served {
 
 /// The file `aws.yaml` of a supplier for a peer at that URL: its first region, and one node class, `gpu`.
 pub fn aws_yaml(url: &str) -> String {
-    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
+    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing", "cloud-watch", "savings-plans"];
     let endpoints = services.map(|service| format!("{service}: {url}")).join(", ");
     let tags = "{ tags: { stoker.dev/discovery: prod } }";
     format!(

@@ -29,6 +29,7 @@ impl World {
             ("servicequotas", "GetAWSDefaultServiceQuota") => self.quota(asked, true).map(Body::Json),
             ("pricing", "GetProducts") => Ok(Body::Json(self.products(asked))),
             ("savingsplans", "DescribeSavingsPlans") => Ok(Body::Json(json!({ "savingsPlans": self.savings_plans }))),
+            ("monitoring", "GetMetricData") => Ok(Body::Xml(self.metric_data(asked, now))),
             ("sqs", _) => self.sqs(asked, now).map(Body::Json),
             (service, action) => {
                 let message = format!("The peer does not know {action} of {service}");
@@ -102,6 +103,36 @@ impl World {
             Refusal::bad("NoSuchResourceException", message)
         })?;
         Ok(json!({ "Quota": quota_json(asked, code, quota) }))
+    }
+
+    /// What `AWS/Usage` counts of quotas: as it was at the last five minutes, and nothing where nobody counts.
+    fn metric_data(&self, asked: &Asked, now: Timestamp) -> String {
+        let queries = asked.structures("MetricDataQueries.member");
+        let results = queries.into_iter().map(|query| {
+            let dimensions = asked.structures(&format!("{query}.MetricStat.Metric.Dimensions.member"));
+            let value = |name: &str| asked.get(&format!("{query}.{name}")).unwrap_or_default();
+            let class = dimensions.iter().find_map(|dimension| {
+                let is_class = asked.get(&format!("{dimension}.Name")) == Some("Class");
+                is_class.then(|| asked.get(&format!("{dimension}.Value"))).flatten()
+            });
+            let is_usage = value("MetricStat.Metric.Namespace") == "AWS/Usage" && dimensions.len() == 4;
+            let region = self.asked_region(asked).ok().filter(|_| is_usage);
+            let used = class.zip(region).and_then(|(class, region)| region.usage.get(class).copied());
+            (value("Id").to_owned(), used)
+        });
+        let results: Vec<(String, Option<u32>)> = results.collect();
+        Xml::of(|xml| {
+            xml.node("MetricDataResults", |xml| {
+                for (id, used) in &results {
+                    xml.node("member", |xml| {
+                        xml.text("Id", id);
+                        xml.text("StatusCode", "Complete");
+                        xml.node("Timestamps", |xml| used.iter().for_each(|_| xml.time("member", now)));
+                        xml.node("Values", |xml| used.iter().for_each(|used| xml.text("member", format!("{used}.0"))));
+                    });
+                }
+            });
+        })
     }
 
     fn products(&self, asked: &Asked) -> Value {

@@ -1,13 +1,14 @@
 //! What the account has paid for beforehand: reservations, capacity blocks and reserved instances, as the policy writes them.
 
+use serde_json::json;
 use stoker_core::base::kinds::CommitmentKind;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::policy::RawCommitment;
 
 use super::RegionSupplier;
-use crate::answers::{RecurringCharge, Reservation, ReservedInstance, ReservedInstances};
+use crate::answers::{RecurringCharge, Reservation, ReservedInstance, ReservedInstances, SavingsPlan, SavingsPlans};
 use crate::config::Config;
-use crate::wire::{Form, Service};
+use crate::wire::{Failure, Form, MOST_PAGES, Service};
 
 impl RegionSupplier {
     /// Its commitments of GPU machines, and what of them is to be looked at by people.
@@ -35,7 +36,54 @@ impl RegionSupplier {
             let zone = one.availability_zone.as_deref().and_then(|name| looked.zone_id(name));
             all.push(RawCommitment { zone: zone.map(|zone| zone.to_string()), ..self.of_reserved(one) });
         }
+        let plans = self.savings_plans().await.unwrap_or_else(|failure| {
+            notes.push(format!("Savings plans cannot be read: {failure}. Write those whose rates this cluster's nodes get."));
+            Vec::new()
+        });
+        for (plan, one) in plans.iter().filter_map(|plan| Some((plan, self.of_plan(plan)?))) {
+            let id = &plan.savings_plan_id;
+            notes.push(format!("{id} is a savings plan: write its discount, how far its rates are below on-demand."));
+            all.push(one);
+        }
         Ok((all, notes))
+    }
+
+    /// Savings plans of the account, whichever region they are for.
+    async fn savings_plans(&self) -> Result<Vec<SavingsPlan>, Failure> {
+        let (mut found, mut next) = (Vec::new(), None::<String>);
+        for _ in 0..MOST_PAGES {
+            let mut asked = json!({ "states": ["active"] });
+            if let Some(next) = &next {
+                asked["nextToken"] = json!(next);
+            }
+            let page: SavingsPlans = self.api.ask_rest(Service::SavingsPlans, "DescribeSavingsPlans", &asked).await?;
+            found.extend(page.savings_plans);
+            next = page.next_token.filter(|next| !next.is_empty());
+            if next.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// A plan as the policy writes it; nothing for one that no GPU machine of this region is paid by.
+    fn of_plan(&self, plan: &SavingsPlan) -> Option<RawCommitment> {
+        let family = plan.ec2_instance_family.as_deref();
+        let of_family = |name: &str| name.split_once('.').is_some_and(|(of, _)| Some(of) == family);
+        let kind = match plan.savings_plan_type.as_str() {
+            "Compute" => CommitmentKind::ComputeSavingsPlan,
+            "EC2Instance" if self.types.iter().any(|known| of_family(known.as_str())) => CommitmentKind::Ec2SavingsPlan,
+            _ => return None,
+        };
+        let is_here = kind == CommitmentKind::ComputeSavingsPlan || plan.region.as_deref() == Some(self.name.as_str());
+        let in_dollars = plan.currency.as_deref().is_none_or(|currency| currency == "USD");
+        (is_here && in_dollars).then(|| RawCommitment {
+            region: plan.region.clone().filter(|_| kind == CommitmentKind::Ec2SavingsPlan),
+            family: plan.ec2_instance_family.clone().filter(|_| kind == CommitmentKind::Ec2SavingsPlan),
+            usd_per_hour: number(plan.commitment.as_deref()),
+            until: plan.end.clone(),
+            ..self.commitment(&plan.savings_plan_id, kind, None)
+        })
     }
 
     fn of_reservation(&self, one: &Reservation, is_block: bool, zone: Option<String>) -> RawCommitment {
@@ -45,7 +93,7 @@ impl RegionSupplier {
             nodes: one.total_instance_count,
             from: one.start_date.clone().filter(|_| is_block),
             until: one.end_date.clone(),
-            ..self.commitment(&one.capacity_reservation_id, kind, &one.instance_type)
+            ..self.commitment(&one.capacity_reservation_id, kind, Some(&one.instance_type))
         }
     }
 
@@ -54,18 +102,18 @@ impl RegionSupplier {
             nodes: one.instance_count,
             usd_per_hour: rate(one).and_then(|rate| serde_json::from_str(&dollars(rate)).ok()),
             until: one.end.clone(),
-            ..self.commitment(&one.reserved_instances_id, CommitmentKind::ReservedInstance, &one.instance_type)
+            ..self.commitment(&one.reserved_instances_id, CommitmentKind::ReservedInstance, Some(&one.instance_type))
         }
     }
 
-    fn commitment(&self, name: &str, kind: CommitmentKind, instance_type: &str) -> RawCommitment {
+    fn commitment(&self, name: &str, kind: CommitmentKind, instance_type: Option<&str>) -> RawCommitment {
         RawCommitment {
             name: name.to_owned(),
             cloud: "aws".to_owned(),
             kind,
             region: Some(self.name.to_string()),
             zone: None,
-            instance_type: Some(instance_type.to_owned()),
+            instance_type: instance_type.map(ToOwned::to_owned),
             family: None,
             model: None,
             memory_gib: None,
@@ -88,6 +136,12 @@ fn rate(one: &ReservedInstance) -> Option<UsdPerHour> {
     let seconds = i64::from(one.duration?).max(1);
     let spread = UsdPerHour(at_once.0.checked_mul(3_600)? / seconds);
     Some(recurring.plus(spread).times(one.instance_count?))
+}
+
+/// What AWS writes as text, as a number.
+fn number(text: Option<&str>) -> Option<serde_json::Number> {
+    let rate = UsdPerHour::parse_usd(text?).ok()?;
+    serde_json::from_str(&dollars(rate)).ok()
 }
 
 /// Dollars as plain decimal text.

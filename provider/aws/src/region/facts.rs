@@ -12,13 +12,12 @@ use stoker_core::base::units::UsdPerHour;
 use stoker_core::facts::supply::{MachineFact, QuotaFact, ReservationFact};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Quote, QuoteKind};
-use stoker_core::market::quota_names::KnownQuota;
 use stoker_core::policy::QuotaKey;
 use tokio::time::{Instant, timeout};
 
 use super::RegionSupplier;
 use super::health::Health;
-use crate::answers::{Offering, Offerings, Product, Products, Reservation, Reservations, ServiceQuota, SpotPrice, SpotPrices};
+use crate::answers::{Offering, Offerings, Product, Products, Reservation, Reservations, SpotPrice, SpotPrices};
 use crate::config::Config;
 use crate::wire::{Failure, Form, Service};
 
@@ -81,6 +80,8 @@ pub(super) struct Facts {
     quotas: Fact<BTreeMap<&'static str, QuotaFact>>,
     reservations: Fact<(Timestamp, Vec<Reservation>)>,
     health: Fact<Health>,
+    /// Why it is not known how much of quotas is used.
+    usage_failed: Option<String>,
     types: Fact<BTreeMap<InstanceType, MachineFact>>,
     /// List prices, and when each was asked. A type that the list does not have is asked again as one that it has.
     list: BTreeMap<InstanceType, (Option<Quote>, Instant)>,
@@ -103,7 +104,12 @@ impl Facts {
     pub(super) fn faults(&self) -> Vec<String> {
         let prices = [&self.spot.failed, &self.offered.failed, &self.quotas.failed];
         let failed = prices.into_iter().chain([&self.reservations.failed, &self.health.failed, &self.types.failed]);
-        failed.chain([&self.list_failed]).flatten().cloned().collect()
+        failed.chain([&self.list_failed, &self.usage_failed]).flatten().cloned().collect()
+    }
+
+    /// How much of quotas is used was asked, and could not be had where that failed.
+    pub(super) fn told_usage(&mut self, failed: Option<&Failure>) {
+        self.usage_failed = failed.map(|why| format!("how much of quotas is used cannot be asked, and is not known: {why}"));
     }
 
     /// What EC2 said of machines last; `None` while it was not asked.
@@ -265,7 +271,9 @@ impl RegionSupplier {
                 let mut answer = in_time("GetServiceQuota", self.quotas()).await;
                 let mut known = self.known();
                 let fact = &mut known.facts.quotas;
-                steady(&mut answer, fact.value.as_ref(), |new, old| (new.limit == old.limit).then_some((new.as_of, old.as_of)));
+                steady(&mut answer, fact.value.as_ref(), |new, old| {
+                    ((new.limit, new.used) == (old.limit, old.used)).then_some((new.as_of, old.as_of))
+                });
                 fact.take("quotas", answer);
             }
         };
@@ -377,34 +385,6 @@ impl RegionSupplier {
         Ok(offered)
     }
 
-    /// The account's quotas of GPU machines, in vCPUs.
-    pub(super) async fn quotas(&self) -> Result<BTreeMap<&'static str, QuotaFact>, Failure> {
-        let mut quotas = BTreeMap::new();
-        for quota in KnownQuota::all().filter(|quota| quota.cloud == "aws") {
-            let name = quota.name;
-            let asked = json!({ "ServiceCode": "ec2", "QuotaCode": name });
-            let as_of = self.api.now();
-            let told = self.api.ask_json::<ServiceQuota>(Service::ServiceQuotas, "GetServiceQuota", &asked).await;
-            let is_unknown = |failure: &Failure| failure.code() == Some("NoSuchResourceException");
-            let told = match told {
-                // Never changed in this account: AWS's default holds.
-                Err(failure) if is_unknown(&failure) => {
-                    self.api.ask_json(Service::ServiceQuotas, "GetAWSDefaultServiceQuota", &asked).await
-                }
-                other => other,
-            };
-            let told = match told {
-                // Not every region has every quota.
-                Err(failure) if is_unknown(&failure) => continue,
-                other => other?,
-            };
-            if let Some(limit) = told.quota.value.and_then(whole) {
-                quotas.insert(name, QuotaFact { limit, used: None, as_of });
-            }
-        }
-        Ok(quotas)
-    }
-
     /// Reservations and capacity blocks that are active, or will be.
     pub(super) async fn reservations(&self) -> Result<(Timestamp, Vec<Reservation>), Failure> {
         let as_of = self.api.now();
@@ -452,11 +432,4 @@ fn spot_price(told: &SpotPrice) -> Option<((InstanceType, String), Timestamp, Us
     let instance_type = InstanceType::new(told.instance_type.as_str()).ok()?;
     let price = UsdPerHour::parse_usd(&told.spot_price).ok()?;
     Some(((instance_type, told.availability_zone.clone()), moment(&told.timestamp)?, price))
-}
-
-/// A number of vCPUs, which AWS tells as a fraction.
-fn whole(value: f64) -> Option<u32> {
-    let is_whole = value.is_finite() && (0.0..=f64::from(u32::MAX)).contains(&value);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just above; a part of a vCPU is none")]
-    is_whole.then(|| value.floor() as u32)
 }

@@ -8,6 +8,7 @@ mod launching;
 mod listing;
 mod lookup;
 mod notices;
+mod quotas;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet};

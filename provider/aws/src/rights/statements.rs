@@ -96,11 +96,7 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
         allow("TagAtLaunch", "Tags at launch; none on what exists.", create, made())
             .when(equals("ec2:CreateAction", ["RunInstances"]))
             .when(of_ours("RequestTag")),
-        allow("EndOurs", "Machines of this cluster end, and no others.", ["ec2:TerminateInstances"], {
-            each(&places, |place| vec![place.arn("ec2", "instance/*")])
-        })
-        .when(of_ours("ResourceTag")),
-        allow("ConsoleOfOurs", "Optional: what a machine that did not join wrote last.", ["ec2:GetConsoleOutput"], {
+        allow("EndOurs", "Machines of this cluster end and their consoles are read, and no others'.", ENDS, {
             each(&places, |place| vec![place.arn("ec2", "instance/*")])
         })
         .when(of_ours("ResourceTag")),
@@ -126,10 +122,10 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
         let why = "Optional: notices within seconds. Without it the Spot requests are asked every ten seconds.";
         all.push(allow("Notices", why, ["sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage"], queues));
     }
-    let why = "Optional: list prices of today. Without it those of Stoker's tables count.";
-    all.push(allow("Prices", why, ["pricing:GetProducts"], ["*"]));
-    let quotas = ["servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuota"];
-    let why = "Optional: quotas as AWS has them. Without it those of the policy count.";
+    let why = "Optional: list prices of today, and savings plans for stoker commit. Without it those of Stoker's tables count.";
+    all.push(allow("Prices", why, ["pricing:GetProducts", "savingsplans:DescribeSavingsPlans"], ["*"]));
+    let quotas = ["servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuota", "cloudwatch:GetMetricData"];
+    let why = "Optional: quotas as AWS has them, and what of them is used. Without it those of the policy count.";
     all.push(allow("Quotas", why, quotas, ["*"]).when(in_regions(&places)));
     let roles = each(&places, |place| place.config.role.iter().map(|role| role.arn.clone()).collect());
     if !roles.is_empty() {
@@ -139,6 +135,9 @@ pub(super) fn of(config: &Config, asked: &Asked) -> Vec<Statement> {
     }
     all
 }
+
+/// The end of a machine, and what it said.
+const ENDS: [&str; 2] = ["ec2:TerminateInstances", "ec2:GetConsoleOutput"];
 
 /// Calls that change nothing, and that EC2 cannot limit to some resources.
 const LOOK: [&str; 11] = [

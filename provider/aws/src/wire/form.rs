@@ -30,6 +30,13 @@ impl Form {
         self
     }
 
+    /// The same with all of these set.
+    #[must_use]
+    pub(crate) fn with_all(mut self, fields: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.fields.extend(fields);
+        self
+    }
+
     /// The same with a list of values.
     #[must_use]
     pub(crate) fn with_list<T: AsRef<str>>(mut self, name: &str, values: impl IntoIterator<Item = T>) -> Self {

@@ -44,7 +44,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const READS: (f64, u32) = (10.0, 50);
 
 /// Most pages of an answer.
-const MOST_PAGES: usize = 100;
+pub(crate) const MOST_PAGES: usize = 100;
 
 /// By how much the machine's clock may differ from AWS's: it refuses signatures that are five minutes off.
 const SKEW: SignedDuration = SignedDuration::from_mins(4);
@@ -67,6 +67,10 @@ pub enum Service {
     Pricing,
     /// Quotas.
     ServiceQuotas,
+    /// How much of quotas is used.
+    CloudWatch,
+    /// Savings plans.
+    SavingsPlans,
 }
 
 impl Service {
@@ -80,6 +84,8 @@ impl Service {
             Self::Sqs => "sqs",
             Self::Pricing => "pricing",
             Self::ServiceQuotas => "servicequotas",
+            Self::CloudWatch => "monitoring",
+            Self::SavingsPlans => "savingsplans",
         }
     }
 
@@ -98,7 +104,7 @@ impl Service {
             Self::Sqs => ("AmazonSQS", "1.0"),
             Self::Pricing => ("AWSPriceListService", "1.1"),
             Self::ServiceQuotas => ("ServiceQuotasV20190624", "1.1"),
-            Self::Ec2 | Self::Sts | Self::Eks => ("", "1.1"),
+            Self::Ec2 | Self::Sts | Self::Eks | Self::CloudWatch | Self::SavingsPlans => ("", "1.1"),
         }
     }
 }
@@ -240,6 +246,20 @@ impl Api {
         parsed_json(action, &self.read(&call).await?)
     }
 
+    /// A call of a REST service that is one for all regions, which reads by a body at the path of its action.
+    pub(crate) async fn ask_rest<T: DeserializeOwned>(
+        &self,
+        service: Service,
+        action: &'static str,
+        body: &Value,
+    ) -> Result<T, Failure> {
+        let headers = vec![("content-type", "application/json".to_owned())];
+        let (path, body) = (format!("/{action}"), body.to_string().into_bytes());
+        let (region, method) = ("us-east-1", http::Method::POST);
+        let call = Call { service, region, action, method, path: &path, headers, body, within: READ_WITHIN };
+        parsed_json(action, &self.read(&call).await?)
+    }
+
     fn query(&self, service: Service, form: &Form, within: Duration) -> Call<'_> {
         let headers = vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
         let (region, action, body) = (self.region.as_str(), form.action, form.encoded());
@@ -308,7 +328,13 @@ impl Api {
         let region = call.region;
         let address = self.endpoints.get(&call.service).cloned().unwrap_or_else(|| {
             let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-            format!("https://{}.{region}.{suffix}", call.service.host())
+            let host = call.service.host();
+            // One for all regions.
+            if call.service == Service::SavingsPlans {
+                format!("https://{host}.{suffix}")
+            } else {
+                format!("https://{host}.{region}.{suffix}")
+            }
         });
         let mut request = http::Request::builder().method(&call.method).uri(format!("{address}{}", call.path));
         for (name, value) in &call.headers {

@@ -22,6 +22,7 @@ use stoker_core::catalogue::template::Reserves;
 use stoker_core::facts::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal};
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::PriceBook;
+use stoker_core::policy::RawCommitment;
 use stoker_fake_ec2::{ACCESS_KEY, Peer, World};
 use stoker_service::clock::{Clock, VirtualClock};
 use stoker_service::suppliers::{Launch, Supplier as _, SupplierError};
@@ -228,6 +229,12 @@ impl Bench {
         self.aws.market_facts(Wall(self.now())).await
     }
 
+    /// What the account has paid for beforehand, and what is said of it.
+    pub(crate) async fn commitments(&self) -> (Vec<RawCommitment>, Vec<String>) {
+        let access = access(&self.transport, &self.clock, &self.key);
+        Box::pin(Aws::commitments(Config::parse("aws.yaml", &self.file).unwrap(), &BOOK, access)).await.unwrap()
+    }
+
     /// All that the supplier says is wrong, one a line.
     pub(crate) fn faults(&self) -> String {
         self.aws.faults().join("\n")
@@ -336,13 +343,14 @@ fn in_process(peer: Peer, canned: Arc<Mutex<BTreeMap<String, String>>>) -> Trans
     })
 }
 
+fn access(transport: &Transport, clock: &Clock, key: &Rotated) -> Access {
+    let credentials = Some(SharedCredentialsProvider::new(key.clone()));
+    Access { transport: Arc::clone(transport), credentials, clock: clock.clone() }
+}
+
 async fn supplier(file: &str, path: Option<PathBuf>, transport: &Transport, clock: &Clock, key: &Rotated) -> Arc<Aws> {
     let config = Config::parse("aws.yaml", file).unwrap();
-    let access = Access {
-        transport: Arc::clone(transport),
-        credentials: Some(SharedCredentialsProvider::new(key.clone())),
-        clock: clock.clone(),
-    };
+    let access = access(transport, clock, key);
     let (name, cluster) = (SupplierName::new("aws").unwrap(), ClusterName::new("prod").unwrap());
     Arc::new(Aws::start(name, cluster, (config, path), &BOOK, access).await)
 }

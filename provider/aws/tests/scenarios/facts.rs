@@ -28,9 +28,14 @@ fn spot(facts: &MarketFacts, zone: &str) -> Option<String> {
     facts.quotes.get(&market).map(|quote| quote.price.to_string())
 }
 
+/// A quota of us-east-1.
+fn quota_key() -> QuotaKey {
+    let (cloud, region) = (Cloud::new("aws").unwrap(), Some(Region::new("us-east-1").unwrap()));
+    QuotaKey { name: String::new(), cloud, region }
+}
+
 fn limit(facts: &MarketFacts, name: &str) -> Option<u32> {
-    let key =
-        QuotaKey { name: name.to_owned(), cloud: Cloud::new("aws").unwrap(), region: Some(Region::new("us-east-1").unwrap()) };
+    let key = QuotaKey { name: name.to_owned(), ..quota_key() };
     facts.quotas.get(&key).map(|quota| quota.limit)
 }
 
@@ -147,6 +152,33 @@ async fn quotas_are_the_accounts_own_or_awss_default() {
     bench.world(|world| world.region("us-east-1").set_quota("L-DB2E81BA", 192));
     sleep(Duration::from_mins(16)).await;
     assert_eq!(limit(&bench.facts().await, "L-DB2E81BA"), Some(192));
+}
+
+/// `CloudWatch` counts what the whole account uses. Where it has not, or may not be asked, that is unknown, and the limit holds all the same.
+#[tokio::test(start_paused = true)]
+async fn what_the_account_uses_of_its_quotas_is_known_where_it_is_counted() {
+    let bench = Bench::new().await;
+    bench.world(|world| {
+        let region = world.region("us-east-1");
+        region.usage = [("G/OnDemand".to_owned(), 40), ("P5/Spot".to_owned(), 0)].into();
+    });
+    let used = async |name: &str| {
+        let key = QuotaKey { name: name.to_owned(), ..quota_key() };
+        bench.facts().await.quotas[&key].used
+    };
+    assert_eq!((used("L-DB2E81BA").await, used("L-C4BD4855").await), (Some(40), Some(0)));
+    assert_eq!(used("L-3819A6DF").await, None, "nobody counted it");
+    assert_eq!((bench.count("GetMetricData"), bench.faults().as_str()), (1, ""));
+    // The same limit with another use is news.
+    bench.world(|world| world.region("us-east-1").usage.insert("G/OnDemand".to_owned(), 44));
+    sleep(Duration::from_mins(16)).await;
+    assert_eq!(used("L-DB2E81BA").await, Some(44));
+    bench.world(|world| world.fault(Rule::of("GetMetricData", Fault::status(403, "AccessDenied", "not allowed"))));
+    sleep(Duration::from_mins(16)).await;
+    assert_eq!(used("L-DB2E81BA").await, None);
+    assert!(limit(&bench.facts().await, "L-DB2E81BA").is_some());
+    let faults = bench.faults();
+    assert!(faults.contains("how much of quotas is used") && faults.contains("AccessDenied"), "{faults}");
 }
 
 #[tokio::test(start_paused = true)]

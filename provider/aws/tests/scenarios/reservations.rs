@@ -159,3 +159,45 @@ async fn a_block_that_has_not_begun_is_out_of_capacity_and_no_fault() {
     assert!(bench.list().await.unwrap().instances.is_empty());
     assert_eq!(bench.refused(&of_block(&bench, 3)).await.scope, RefusalScope::Reservation("cr-block".to_owned()));
 }
+
+/// `stoker commit --from-aws`: a block to paste, of which only the discount is left to write.
+#[tokio::test(start_paused = true)]
+async fn savings_plans_are_proposed_once_where_gpu_machines_are_paid_by_them() {
+    let bench = Bench::with_file(&crate::bench::file_of_two_regions()).await;
+    let plan = |id: &str, of: &str, region: &str, family: &str, currency: &str| {
+        serde_json::json!({
+            "savingsPlanId": id, "savingsPlanType": of, "region": region, "ec2InstanceFamily": family, "currency": currency,
+            "commitment": "12.50000000", "end": "2027-06-01T00:00:00.000Z", "state": "active",
+        })
+    };
+    bench.world(|world| {
+        _ = world.add_region("us-west-2", &[("a", "usw2-az1")]);
+        world.savings_plans = vec![
+            plan("sp-family", "EC2Instance", "us-east-1", "g6", "USD"),
+            plan("sp-all", "Compute", "", "", "USD"),
+            plan("sp-cpus", "EC2Instance", "us-east-1", "m7i", "USD"),
+            plan("sp-elsewhere", "EC2Instance", "eu-central-1", "g6", "USD"),
+            plan("sp-models", "SageMaker", "", "", "USD"),
+            plan("sp-yuan", "Compute", "", "", "CNY"),
+        ];
+    });
+    let (all, notes) = bench.commitments().await;
+    let written: Vec<String> = all.iter().map(|one| serde_json::to_string(one).unwrap()).collect();
+    let rest = "\"usdPerHour\":12.5,\"until\":\"2027-06-01T00:00:00.000Z\"}";
+    let family =
+        "{\"name\":\"sp-family\",\"cloud\":\"aws\",\"kind\":\"ec2-savings-plan\",\"region\":\"us-east-1\",\"family\":\"g6\",";
+    let any = "{\"name\":\"sp-all\",\"cloud\":\"aws\",\"kind\":\"compute-savings-plan\",";
+    assert_eq!(written, [format!("{family}{rest}"), format!("{any}{rest}")]);
+    assert_eq!(notes.iter().filter(|note| note.contains("write its discount")).count(), 2, "{notes:?}");
+    // The rest is proposed without them.
+    bench.world(|world| {
+        of_two(world);
+        world.fault(Rule::of("DescribeSavingsPlans", Fault::status(403, "AccessDeniedException", "not allowed")));
+    });
+    let (all, notes) = bench.commitments().await;
+    assert_eq!(all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["cr-two"]);
+    assert!(
+        notes.iter().any(|note| note.contains("Savings plans cannot be read") && note.contains("AccessDenied")),
+        "{notes:?}"
+    );
+}
