@@ -9,7 +9,7 @@ use stoker_core::market::offer::Arch;
 use crate::answers::Machine;
 use crate::config::NodeClass;
 use crate::launch::NODE_CLASS_TAG;
-use crate::region::LookedUp;
+use crate::region::{LookedUp, NoImage};
 
 /// Digits of a digest in a tag.
 const DIGITS: usize = 12;
@@ -33,12 +33,19 @@ impl MadeWith {
         (!image.is_empty()).then(|| Self { class, digest: digest.to_owned(), image, arch })
     }
 
-    /// How a machine would be made differently by what was looked up last; `None` where it would not, or nobody can say.
-    pub(crate) fn outdated(&self, looked: &LookedUp) -> Option<Outdated> {
+    /// How a machine would be made differently by what was looked up last; `None` where it would not. `Some(None)` where nobody can tell at
+    /// the moment.
+    pub(crate) fn outdated(&self, looked: Option<&LookedUp>) -> Option<Option<Outdated>> {
+        let Some(looked) = looked else { return Some(None) };
         let now = looked.class(&self.class)?;
-        let image = looked.image(&self.class, self.arch).ok().filter(|image| *image != self.image);
-        let image = image.map(|now| Outdated::Image { runs: self.image.clone(), now: now.to_owned() });
-        image.or_else(|| (digest(now) != self.digest).then(|| Outdated::NodeClass { name: self.class.clone() }))
+        match looked.image(&self.class, self.arch) {
+            Ok(image) if image != self.image => {
+                return Some(Some(Outdated::Image { runs: self.image.clone(), now: image.to_owned() }));
+            }
+            Err(NoImage { is_certain: false, .. }) => return Some(None),
+            _ => {}
+        }
+        (digest(now) != self.digest).then(|| Some(Outdated::NodeClass { name: self.class.clone() }))
     }
 }
 

@@ -320,8 +320,8 @@ impl Supplier for Aws {
                         region.last_listing()
                     }
                 };
-                if let Some((listing, look)) = listing.as_mut().zip(look) {
-                    listing.outdated = region.outdated(&look);
+                if let Some(listing) = &mut listing {
+                    listing.outdated = region.outdated(look.as_deref());
                 }
                 was_listed |= listing.is_some();
                 parts.push(([(cloud.clone(), name.clone())], listing));

@@ -163,7 +163,19 @@ macro_rules! whole {
 }
 
 // Small values that change whole.
-whole!(Drained, EndedWhy, LaunchOutcome, MachineFact, Outdated, Quote, QuotaFact, ReservationFact, Stage, Timestamp, ZoneName);
+whole!(
+    Drained,
+    EndedWhy,
+    LaunchOutcome,
+    MachineFact,
+    Option<Outdated>,
+    Quote,
+    QuotaFact,
+    ReservationFact,
+    Stage,
+    Timestamp,
+    ZoneName
+);
 
 #[cfg(test)]
 mod tests {

@@ -35,7 +35,7 @@ use stoker_core::state::paused::StandingFault;
 use stoker_core::state::probe_history::ProbeHistory;
 use stoker_core::state::probe_reclaims::ProbeReclaims;
 use stoker_core::state::record::Record;
-use stoker_core::state::shortfall::Shortfall;
+use stoker_core::state::shortfall::NodeShortfall;
 use stoker_core::state::spot_history::{RegionReclaims, SpotHistory};
 
 use super::delta::{MapDelta, Part, SetDelta};
@@ -118,7 +118,8 @@ delta! {
         announced: MapDelta<RecordId, Arc<Announced>>,
         replaced: MapDelta<PoolName, Arc<Replacements>>,
         outdated: MapDelta<RecordId, Arc<OutdatedNode>>,
-        shortfalls: MapDelta<(PoolName, InstanceType), Arc<Shortfall>>,
+        outdated_replaced: MapDelta<PoolName, Timestamp>,
+        shortfalls: MapDelta<(PoolName, InstanceType), Arc<NodeShortfall>>,
         probe_reclaims: MapDelta<PoolName, Arc<ProbeReclaims>>,
         free: MapDelta<RecordId, Timestamp>,
         moves: MapDelta<PoolName, Arc<Moves>>,
@@ -184,7 +185,7 @@ pub(super) enum InventoryDelta {
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         unsure: BTreeSet<(Cloud, Region)>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
-        outdated: MapDelta<ProviderId, Outdated>,
+        outdated: MapDelta<ProviderId, Option<Outdated>>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         instances: MapDelta<ProviderId, Arc<Instance>>,
     },
@@ -195,7 +196,7 @@ impl InventoryDelta {
     fn listed(
         listed: &Observation,
         ended: MapDelta<ProviderId, EndedWhy>,
-        outdated: MapDelta<ProviderId, Outdated>,
+        outdated: MapDelta<ProviderId, Option<Outdated>>,
         instances: MapDelta<ProviderId, Arc<Instance>>,
     ) -> Self {
         let (covered, complete) = (listed.covered.clone(), listed.complete);

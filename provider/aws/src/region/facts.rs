@@ -158,7 +158,9 @@ impl RegionSupplier {
     /// When the subnets cannot be had, without which nothing is known of its zones.
     pub(crate) async fn told(&self, config: &Config) -> Result<Told, String> {
         let looked = self.looked_up(config).await?;
-        self.refresh().await;
+        // Late, it is told of another time.
+        let newer = timeout(ASKED_WITHIN, self.tell_of_newer(config, &looked));
+        let ((), _) = tokio::join!(self.refresh(), newer);
         let known = self.known();
         let facts = &known.facts;
         let mut told = Told {

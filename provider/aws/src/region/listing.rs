@@ -87,8 +87,8 @@ impl RegionSupplier {
         Ok(self.with_what_is_known(listing.machines))
     }
 
-    /// Its machines that would be made differently by what was looked up.
-    pub(crate) fn outdated(&self, looked: &LookedUp) -> BTreeMap<ProviderId, Outdated> {
+    /// Its machines that would be made differently by what was looked up; `None` where nothing was.
+    pub(crate) fn outdated(&self, looked: Option<&LookedUp>) -> BTreeMap<ProviderId, Option<Outdated>> {
         let known = self.known();
         let made_with = known.listing.iter().flat_map(|listing| &listing.made_with);
         made_with.filter_map(|(id, made_with)| Some((id.clone(), made_with.outdated(looked)?))).collect()

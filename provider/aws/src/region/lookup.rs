@@ -20,6 +20,9 @@ const COUNTS_FOR: Duration = Duration::from_mins(1);
 /// How long looking up may take. Where it takes longer, launches go by what was known.
 const LOOKED_UP_WITHIN: Duration = Duration::from_secs(15);
 
+/// How often newer images are asked for.
+const NEWER_EVERY: Duration = Duration::from_hours(1);
+
 /// How long a listing waits for the first look.
 const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(5);
 
@@ -221,9 +224,6 @@ impl RegionSupplier {
             subnets.sort_by_key(|subnet| std::cmp::Reverse(subnet.available_ip_address_count));
         }
         let images = self.images(config, &cluster, before).await;
-        if kept.is_none() {
-            self.tell_of_newer(config, &cluster, &images).await;
-        }
         for ((class, arch), why) in images.iter().filter_map(|(of, image)| Some((of, image.as_ref().err()?))) {
             // A region may have no machines of an architecture, and then no image either.
             let has_none = images.get(&(class.clone(), Arch::Arm64)).is_some_and(Result::is_err);
@@ -290,16 +290,16 @@ impl RegionSupplier {
         images
     }
 
-    /// Tells once of each image that is newer than the one that nodes of a class boot.
-    async fn tell_of_newer(
-        &self,
-        config: &Config,
-        cluster: &Reached,
-        images: &BTreeMap<(NodeClassName, Arch), Result<String, NoImage>>,
-    ) {
-        for ((name, arch), image) in images {
+    /// Tells once of each image that is newer than the one that nodes of a class boot. It is asked every hour.
+    pub(super) async fn tell_of_newer(&self, config: &Config, looked: &LookedUp) {
+        let before = self.known().newer_asked_at.replace(Instant::now());
+        if before.is_some_and(|before| before.elapsed() < NEWER_EVERY) {
+            self.known().newer_asked_at = before;
+            return;
+        }
+        for ((name, arch), image) in &looked.images {
             let (Ok(pinned), Some(class)) = (image, config.classes.get(name)) else { continue };
-            let Some(parameter) = newest_parameter(class, *arch, &cluster.version) else { continue };
+            let Some(parameter) = newest_parameter(class, *arch, &looked.cluster.version) else { continue };
             let Ok(newest) = self.parameter(&parameter).await else { continue };
             let is_news = newest != *pinned && self.known().newer_images.insert(newest.clone());
             if is_news {

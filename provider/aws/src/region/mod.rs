@@ -28,7 +28,7 @@ use crate::wire::Api;
 use facts::Facts;
 use listing::Listed;
 pub(crate) use listing::Shutdown;
-pub(crate) use lookup::LookedUp;
+pub(crate) use lookup::{LookedUp, NoImage};
 use notices::Reclaim;
 
 /// Launches at once.
@@ -72,6 +72,8 @@ struct Known {
     looked_up: Option<Arc<LookedUp>>,
     /// What was looked up last, which outlives its use for launches.
     last_look: Option<Arc<LookedUp>>,
+    /// When newer images were asked for.
+    newer_asked_at: Option<Instant>,
     /// Images that are newer than those that nodes boot, once they were told of.
     newer_images: BTreeSet<String>,
     /// Why the last look failed.

@@ -221,7 +221,7 @@ fn zone_name(facts: &MarketFacts, place: &Place) -> ZoneName {
     facts.zone_names.get(&(place.cloud.clone(), place.zone.clone())).cloned().unwrap_or_else(|| ZoneName::from(&place.zone))
 }
 
-/// The group's id. The autoscaler keeps a group's first template forever, so what an operator can change of it (labels, taints, sharing)
+/// The group's id. The autoscaler keeps a group's template for long, so what an operator can change of it (labels, taints, sharing)
 /// and what its nodes are made with (the node class) is part of the id by a short digest; the defaults leave no mark.
 ///
 /// Figures of the machine (CPUs, memory, pods) leave no mark. The autoscaler simulates a group that

@@ -58,7 +58,7 @@ pub(super) fn reasons(
             }
             DrainReason::Outdated { .. } => {
                 if let Some(machine) = record.instance()
-                    && !is_replaceable(record, disruption, memory, snapshot, catalogue)
+                    && !is_replaceable(record, disruption, (before, memory), snapshot, catalogue)
                 {
                     unfounded(record, Violation::NotOutdated(machine.clone()));
                 }
@@ -98,20 +98,29 @@ pub(super) fn reasons(
 }
 
 /// Whether a node is outdated, by its supplier or because its pool makes such nodes in another group now, and its pool replaces it.
-fn is_replaceable(record: &Record, begun: &Disruption, memory: &Memory, snapshot: &Snapshot, catalogue: &Catalogue) -> bool {
+fn is_replaceable(
+    record: &Record,
+    begun: &Disruption,
+    (before, memory): (&Memory, &Memory),
+    snapshot: &Snapshot,
+    catalogue: &Catalogue,
+) -> bool {
     let Some(group) = catalogue.group_or_remembered(&record.group, memory) else { return false };
     let Some(pool) = catalogue.policy.pool(&group.pool) else { return false };
     let listed = snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref);
-    let told = record.instance().zip(listed).is_some_and(|(machine, listed)| listed.outdated.contains_key(machine));
+    let told = record.instance().zip(listed).is_some_and(|(machine, listed)| {
+        // Where its supplier cannot tell at the moment, what it said before holds.
+        listed.outdated.get(machine).is_some_and(|why| why.is_some() || before.outdated.contains_key(&record.id))
+    });
     let changed = || {
-        let sells = |other: &Group| other.offers.iter().any(|offer| group.offers.iter().any(|own| own.market == offer.market));
-        let alike = |other: &Group| other.pool == group.pool && sells(other);
-        !catalogue.groups.contains_key(&group.id) && catalogue.groups.values().any(|other| alike(other))
+        let here = |other: &Group| other.pool == group.pool && other.place == group.place;
+        !catalogue.groups.contains_key(&group.id) && catalogue.groups.values().any(|other| here(other))
     };
     let rules = &pool.outdated;
-    // How long it has been outdated nobody but the decision knows.
-    let takes_busy = || rules.deadline.is_some() || rules.maintenance.iter().any(|slot| slot.at(snapshot.wall.0).0);
-    !rules.paused && (told || changed()) && (begun.pods.is_empty() || takes_busy())
+    let since = before.outdated.get(&record.id).map_or(begun.since, |known| known.since);
+    let is_overdue = rules.deadline.is_some_and(|deadline| begun.since.duration_since(since) >= deadline);
+    let takes_busy = is_overdue || rules.maintenance.iter().any(|slot| slot.at(snapshot.wall.0).0);
+    !rules.paused && (told || changed()) && (begun.pods.is_empty() || takes_busy)
 }
 
 /// How many more drains of a pool may rest on the word of probes alone: a fifth of its nodes, or three, within five minutes.

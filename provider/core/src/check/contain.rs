@@ -126,6 +126,7 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
         windows: _,
         images: _,
         outdated: _,
+        outdated_replaced: _,
         shortfalls: _,
         foreign: _,
         orphans: _,

@@ -306,6 +306,9 @@ fn empty<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
                     .memory
                     .disruptions
                     .insert(id, Arc::new(Disruption { stage: Stage::Ending, ..Disruption::clone(&disruption) }));
+                if let (DrainReason::Outdated { needed: true, .. }, Some(pool)) = (&disruption.why, &pool) {
+                    changes.memory.outdated_replaced.insert(pool.clone(), pass.now);
+                }
                 if let (true, Some(pool)) = (disruption.moves_work(), pool) {
                     let moves = Arc::make_mut(changes.memory.moves.entry(pool).or_default());
                     moves.began_at = Some(disruption.since);

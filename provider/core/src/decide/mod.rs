@@ -72,7 +72,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, catalogue: &Catalogue, now: 
     // From here on nothing that a limit counts changes.
     let usage = changes.take_usage(pass);
     let kept = windows::kept(pass, changes, &usage);
-    disrupt::outdated::begin_next(pass, changes, &usage, &kept);
+    disrupt::outdated::begin_next(pass, changes, &kept);
     let held = cleanup::holds(pass, changes, &kept);
     cleanup::gone_nodes(pass, changes);
     cleanup::unused_groups(pass, changes);

@@ -1,7 +1,7 @@
 //! Which nodes are outdated: what their supplier says of their machines, and what the policy has
 //! changed since they were launched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::index::GroupEntry;
@@ -10,20 +10,34 @@ use crate::base::ids::PoolName;
 use crate::base::index::InOrder;
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
+use crate::catalogue::template::GROUP_LABEL;
 use crate::facts::outdated::Outdated;
 use crate::market::offer::Market;
 use crate::plan::Note;
 use crate::state::outdated::OutdatedNode;
 use crate::state::record::State;
 
-/// The group that stands for a remembered one now: its pool makes such nodes in another way.
-///
-/// What makes a group's nodes is part of its id, so a change makes another group.
+/// The group that stands for a remembered one now: its pool buys such nodes in the same place, in the same ways.
 pub(super) fn successor<'a>(group: &Group, catalogue: &'a Catalogue) -> Option<&'a Arc<Group>> {
     // Where a pool splits its groups by capacity type, the group of another type is no successor.
     let sells = |market: &Market| group.offers.iter().any(|offer| offer.market == *market);
     let mut here = catalogue.pool_groups(&group.pool).filter(|other| other.place == group.place && other.id != group.id);
     here.find(|other| other.offers.iter().any(|offer| sells(&offer.market)))
+}
+
+/// Whether nodes of one group are made in another way than those of the other. Their ids may differ for other reasons, and their sizes
+/// follow from the instance type.
+fn differ(a: &Group, b: &Group) -> bool {
+    let labels = |group: &Group| {
+        let mut labels = group.template.labels.clone();
+        labels.retain(|key, _| ![GROUP_LABEL, "topology.kubernetes.io/zone"].contains(&key.as_str()));
+        labels
+    };
+    let taints = |group: &Group| group.template.taints.iter().cloned().collect::<BTreeSet<_>>();
+    a.node_class != b.node_class
+        || (a.units(), &a.template.slices) != (b.units(), &b.template.slices)
+        || taints(a) != taints(b)
+        || labels(a) != labels(b)
 }
 
 /// Takes in which nodes are outdated now, and tells of those that have become so.
@@ -39,11 +53,17 @@ pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         let listed = pass.snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref);
         let told = match listed.filter(|_| entry.is_listed_by(&group.supplier)) {
             Some(listed) => listed.outdated.get(instance).cloned(),
-            // Nobody can tell at the moment.
-            None => known.map(|known| known.why.clone()).filter(|why| *why != Outdated::Template),
+            None => Some(None),
         };
-        let changed = || (at.is_none() && successor(group, pass.catalogue).is_some()).then_some(Outdated::Template);
-        let Some(why) = told.or_else(changed) else { continue };
+        // `Some(None)`: nobody can tell at the moment.
+        let before = || known.map(|known| known.why.clone()).filter(|why| *why != Outdated::Template);
+        let told = told.and_then(|told| told.or_else(before));
+        // What makes a group's nodes is part of its id, so that a change makes another group.
+        let differs = || {
+            let now = successor(group, pass.catalogue).filter(|_| at.is_none());
+            now.filter(|now| differ(group, now)).map(|_| Outdated::Template)
+        };
+        let Some(why) = told.or_else(differs) else { continue };
         if known.is_none() {
             fresh.entry(&group.pool).or_insert_with(|| (0, why.clone())).0 += 1;
         }

@@ -22,7 +22,7 @@ pub enum Outdated {
         /// The node class.
         name: NodeClassName,
     },
-    /// Its pool's labels, taints or node class were changed.
+    /// Its pool's labels, taints, sharing or node class were changed.
     Template,
 }
 
@@ -42,7 +42,9 @@ impl fmt::Display for Outdated {
         match self {
             Self::Image { runs, now } => write!(f, "it runs image {runs}, and new nodes run {now}"),
             Self::NodeClass { name } => write!(f, "node class {name} was changed after it was launched"),
-            Self::Template => f.write_str("its pool's labels, taints or node class were changed after it was launched"),
+            Self::Template => {
+                f.write_str("its pool's labels, taints, sharing or node class were changed after it was launched")
+            }
         }
     }
 }

@@ -330,9 +330,9 @@ pub struct Observation {
     /// Why machines ended that ended lately, where the supplier knows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ended: BTreeMap<ProviderId, EndedWhy>,
-    /// Machines that would be made differently today, where the supplier knows.
+    /// Machines that would be made differently today, and how; `None` for those of which the supplier cannot tell at the moment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub outdated: BTreeMap<ProviderId, Outdated>,
+    pub outdated: BTreeMap<ProviderId, Option<Outdated>>,
     /// Machines that their cloud calls impaired for so long that it is no passing fault, and what is wrong, as a sentence.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub impaired: BTreeMap<ProviderId, String>,
@@ -364,7 +364,7 @@ pub struct Listing {
     /// As in [`Observation`].
     pub ended: BTreeMap<ProviderId, EndedWhy>,
     /// As in [`Observation`].
-    pub outdated: BTreeMap<ProviderId, Outdated>,
+    pub outdated: BTreeMap<ProviderId, Option<Outdated>>,
     /// As in [`Observation`]; `None` where it is not known now whether machines are impaired.
     pub impaired: Option<BTreeMap<ProviderId, String>>,
 }

@@ -16,7 +16,7 @@ use crate::state::budget::{BudgetOf, Stage};
 use crate::state::cordon::CordonReason;
 use crate::state::disruption::DrainReason;
 use crate::state::paused::{Pause, StandingFault};
-use crate::state::shortfall::Shortfall;
+use crate::state::shortfall::NodeShortfall;
 
 /// What happened that people may want to know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,7 +161,7 @@ pub enum Note {
         /// Its group.
         group: NodeGroupId,
         /// What it lacks.
-        lacks: Arc<Shortfall>,
+        lacks: Arc<NodeShortfall>,
     },
     /// A node that a pod holds and does nothing with will be emptied.
     WillBeEmptied {
@@ -457,8 +457,8 @@ impl std::fmt::Display for Note {
             }
             Self::LessThanPromised { group, lacks } => write!(
                 f,
-                "{group}: {} leaves less to pods than its template promises: {lacks}; groups of this instance type promise no more from \
-                 now on; correct the reserves or the disk of its image or node class",
+                "{group}: {} leaves less to pods than its template promises: {lacks}; groups of its pool and instance type promise no more for six \
+                 hours; correct the reserves or the disk of its image or node class",
                 lacks.node
             ),
             Self::Outdated { pool, nodes, why } => {

@@ -91,6 +91,8 @@ pub enum DrainReason {
     Outdated {
         /// How.
         why: Outdated,
+        /// Whether another node must take its place: for its pods, or because something keeps it.
+        needed: bool,
     },
 }
 
@@ -111,7 +113,7 @@ impl fmt::Display for DrainReason {
             Self::Held { announced, at: _ } => {
                 write!(f, "a pod occupies it in off-hours and does nothing, as announced at {}", announced.strftime("%H:%MZ"))
             }
-            Self::Outdated { why } => write!(f, "it is outdated: {why}"),
+            Self::Outdated { why, needed: _ } => write!(f, "it is outdated: {why}"),
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::state::paused::{Concern, Pause, StandingFault};
 use crate::state::probe_history::ProbeHistory;
 use crate::state::probe_reclaims::ProbeReclaims;
 use crate::state::record::Record;
-use crate::state::shortfall::Shortfall;
+use crate::state::shortfall::NodeShortfall;
 use crate::state::spot_history::{RegionReclaims, SpotHistory};
 
 /// Memory of the decision.
@@ -71,9 +71,12 @@ pub struct Memory {
     /// Nodes that would be made differently today.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outdated: BTreeMap<RecordId, Arc<OutdatedNode>>,
+    /// When the machine of the last outdated node ended that is needed, of pools that wait for another in its place.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outdated_replaced: BTreeMap<PoolName, Timestamp>,
     /// Instance types of which the last node leaves less to pods than its template promises, by pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "crate::base::pairs")]
-    pub shortfalls: BTreeMap<(PoolName, InstanceType), Arc<Shortfall>>,
+    pub shortfalls: BTreeMap<(PoolName, InstanceType), Arc<NodeShortfall>>,
     /// Reclaims that only probes announced lately.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probe_reclaims: BTreeMap<PoolName, Arc<ProbeReclaims>>,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::NodeName;
@@ -9,28 +10,39 @@ use crate::base::units::MiB;
 use crate::catalogue::template::{NodeTemplate, Resources};
 use crate::facts::snapshot::Allocatable;
 
+/// How long a template promises less after a node fell short. Pods that ask for more get no node in that time, and without one nobody
+/// would see that nodes are right again.
+pub const COUNTS_FOR: SignedDuration = SignedDuration::from_hours(6);
+
 /// What the last node of an instance type that became Ready leaves to pods, where that is less than was promised.
 ///
 /// The autoscaler simulates a group that had a node with a copy of that node, and one that had none
 /// with the group's template. A template that promises too much buys nodes that its pods do not fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shortfall {
+pub struct NodeShortfall {
     /// The node.
     pub node: NodeName,
+    /// When that was seen.
+    pub at: Timestamp,
     /// What was promised.
     pub promised: Allocatable,
     /// What it has.
     pub has: Allocatable,
 }
 
-impl Shortfall {
+impl NodeShortfall {
     /// What a node lacks; `None` where it has all that the template promises.
-    pub fn of(node: &NodeName, has: Allocatable, template: &NodeTemplate) -> Option<Self> {
-        let Resources { milli_cpu, memory, ephemeral, pods, gpus: _ } = template.allocatable;
-        let promised = Allocatable { milli_cpu, memory, ephemeral, pods };
+    pub fn of(node: &NodeName, has: Allocatable, template: &NodeTemplate, at: Timestamp) -> Option<Self> {
+        let promised = promised(template);
+        let Allocatable { milli_cpu, memory, ephemeral, pods } = promised;
         let lacks = has.milli_cpu < milli_cpu || has.memory < memory || has.ephemeral < ephemeral || has.pods < pods;
-        lacks.then(|| Self { node: node.clone(), promised, has })
+        lacks.then(|| Self { node: node.clone(), at, promised, has })
+    }
+
+    /// Whether it still counts: a template that promises something else is another promise, and after [`COUNTS_FOR`] it is tried again.
+    pub fn counts(&self, template: &NodeTemplate, now: Timestamp) -> bool {
+        self.promised == promised(template) && now.duration_since(self.at) < COUNTS_FOR
     }
 
     /// A template that promises no more than the node has.
@@ -48,7 +60,12 @@ impl Shortfall {
     }
 }
 
-impl fmt::Display for Shortfall {
+fn promised(template: &NodeTemplate) -> Allocatable {
+    let Resources { milli_cpu, memory, ephemeral, pods, gpus: _ } = template.allocatable;
+    Allocatable { milli_cpu, memory, ephemeral, pods }
+}
+
+impl fmt::Display for NodeShortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { promised, has, .. } = self;
         let mib = |MiB(mib): MiB| format!("{mib}Mi");

@@ -224,7 +224,7 @@ impl World {
         self.inventory(|inventory| {
             inventory.covered = Covered::Everywhere(now);
             // Of no record: it is kept, and decides nothing.
-            inventory.outdated = [(other.clone(), Outdated::Template)].into();
+            inventory.outdated = [(other.clone(), Some(Outdated::Template))].into();
             inventory.impaired = [(other, format!("its host fails at {now}"))].into();
             inventory.unsure = [(place().cloud, Region::new("elsewhere").unwrap())].into();
         });

@@ -185,7 +185,7 @@ pub(super) async fn outdated(bench: &mut Bench) -> anyhow::Result<()> {
     eventually("node that counts as outdated", OUTDATED, async || {
         let metrics = bench.get("/metrics").await.map_err(anyhow::Error::msg)?;
         let counted = metrics.contains("stoker_outdated_nodes{pool=\"small\"} 1");
-        Ok(if counted { Ok(()) } else { Err("stoker_outdated_nodes is nought".to_owned()) })
+        Ok(if counted { Ok(()) } else { Err("stoker_outdated_nodes is not 1".to_owned()) })
     })
     .await?;
     holds("node with a pod", Duration::from_secs(10), async || {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::super::index::IndexEntry;
-use super::super::pass::{Changes, Pass};
+use super::super::pass::{Changes, Pass, after};
 use crate::base::ids::{NodeGroupId, ProviderId, RecordId};
 use crate::facts::snapshot::NodeFacts;
 use crate::facts::supply::InstanceState;
 use crate::plan::Note;
 use crate::state::record::{Phase, PodsSeen, Purchase, Record, State};
-use crate::state::shortfall::Shortfall;
+use crate::state::shortfall::{COUNTS_FOR, NodeShortfall};
 
 /// Which machines have joined the cluster, which of their nodes are Ready, and which have had pods.
 pub(in crate::decide) fn registrations<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
@@ -21,6 +21,7 @@ pub(in crate::decide) fn registrations<'a>(pass: &Pass<'a>, changes: &mut Change
         Phase::Started => entry.pods_seen != PodsSeen::Seen,
         _ => false,
     };
+    forget_sizes(pass, changes);
     let open = changes.indexed().filter(|(_, entry)| open(entry));
     let records: Vec<Arc<Record>> = open.map(|(record, _)| Arc::clone(record)).collect();
     for record in records {
@@ -101,12 +102,27 @@ pub(super) fn registered(
     }
 }
 
+/// Forgets what nodes lacked once it does not count any more, or their pool has no such type.
+fn forget_sizes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    if changes.memory.shortfalls.is_empty() {
+        return;
+    }
+    changes.memory.shortfalls.retain(|(pool, instance_type), lacks| {
+        let mut groups = pass.catalogue.pool_groups(pool).filter(|group| group.place.instance_type == *instance_type);
+        groups.any(|group| lacks.counts(&group.template, pass.now))
+    });
+    let ends = changes.memory.shortfalls.values().map(|lacks| after(lacks.at, COUNTS_FOR)).min();
+    if let Some(at) = ends {
+        changes.look_again_at(at);
+    }
+}
+
 /// Compares a node that has become Ready with what its group's template promises. The last one of an instance type is right.
 fn see_size<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, group: &NodeGroupId, node: Option<&Arc<NodeFacts>>) {
     let (Some(group), Some(node)) = (pass.catalogue.groups.get(group), node) else { return };
     let Some(has) = node.allocatable else { return };
     let of_type = (group.pool.clone(), group.place.instance_type.clone());
-    let Some(lacks) = Shortfall::of(&node.name, has, &group.template).map(Arc::new) else {
+    let Some(lacks) = NodeShortfall::of(&node.name, has, &group.template, pass.now).map(Arc::new) else {
         changes.memory.shortfalls.remove(&of_type);
         return;
     };

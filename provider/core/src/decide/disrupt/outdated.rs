@@ -1,9 +1,9 @@
-//! Replacement of outdated nodes: in each pool one at a time, and the next only when no node of the
-//! pool is on its way.
+//! Replacement of outdated nodes: in each pool one at a time, and the next only when the node that
+//! takes the place of the last is Ready, or does not come.
 //!
-//! Free nodes go first, once their windows are over, so that no promise to keep them is broken.
-//! Nodes with pods go in maintenance times, or past the deadline, which waits for no other node. A
-//! node that is needed goes only while another could be bought in its place.
+//! Free nodes go first, once their windows are over, so that no promise to keep them is broken, and
+//! only while no other node of the pool is on its way. Nodes with pods go in maintenance times, or
+//! past the deadline. A node that is needed goes only while another could be bought in its place.
 
 use std::sync::Arc;
 
@@ -14,13 +14,14 @@ use super::super::outdated::successor;
 use super::super::pass::{Changes, Pass, after};
 use super::super::{floors, is_fresh};
 use super::{begin, eviction};
-use crate::base::ids::RecordId;
+use crate::base::ids::{NodeGroupId, RecordId};
 use crate::catalogue::group::Group;
 use crate::choose::rank::Scales;
 use crate::facts::snapshot::{Cordon, Hold};
 use crate::facts::supply::RefusalKind;
 use crate::limits::usage::Usage;
 use crate::plan::{Ending, HoldFor};
+use crate::policy::Pool;
 use crate::policy::rules::outdated::OutdatedRules;
 use crate::state::disruption::{Disruption, DrainReason};
 use crate::state::outdated::OutdatedNode;
@@ -32,6 +33,10 @@ const SOON: SignedDuration = SignedDuration::from_secs(1);
 /// How often a pool is looked at again whose nodes cannot be replaced at the moment.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
+/// How long a pool waits for the node that takes the place of a needed one, which may not come: its pods may fit elsewhere. A boot takes
+/// ten minutes at most by default.
+const WAITS_FOR: SignedDuration = SignedDuration::from_mins(15);
+
 /// An outdated node that may be replaced now. The order of the fields is the order in which they are.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
@@ -41,6 +46,15 @@ struct Due {
     busy: bool,
     since: Timestamp,
     id: RecordId,
+    /// What keeps it, where it is free.
+    kept_for: Option<HoldFor>,
+}
+
+impl Due {
+    /// Whether another node must take its place.
+    const fn is_needed(&self) -> bool {
+        self.busy || self.kept_for.is_some()
+    }
 }
 
 /// What counts of a pool.
@@ -48,8 +62,12 @@ struct Due {
 struct Tally {
     /// Whether a node is being replaced.
     replacing: bool,
-    /// Whether a node is on its way.
-    coming: bool,
+    /// When the youngest node was ordered that is on its way.
+    coming_since: Option<Timestamp>,
+    /// When the youngest node was ordered that has been Ready.
+    started_since: Option<Timestamp>,
+    /// Ready nodes that do not go.
+    ready: u32,
     due: Vec<Due>,
 }
 
@@ -97,42 +115,36 @@ pub(super) fn stands(
 }
 
 /// Chooses the next node of each pool to be replaced. `kept` is what keeps free nodes, in the order of their records.
-pub(in super::super) fn begin_next<'a>(
-    pass: &Pass<'a>,
-    changes: &mut Changes<'a>,
-    usage: &Usage,
-    kept: &[(RecordId, HoldFor)],
-) {
+pub(in super::super) fn begin_next<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, kept: &[(RecordId, HoldFor)]) {
+    changes.memory.outdated_replaced.retain(|_, at| after(*at, WAITS_FOR) > pass.now);
     if changes.memory.outdated.is_empty() || changes.caution().is_some() || pass.snapshot.cluster.is_none() {
         return;
     }
     let pools = &pass.catalogue.policy.pools;
-    let counts = floors::count(pass, changes);
     let mut tallies: Vec<Tally> = pools.iter().map(|_| Tally::default()).collect();
     let mut later = Vec::new();
     for (record, entry) in changes.indexed() {
         let Some((at, pool)) = entry.pool() else { continue };
         let Some(tally) = tallies.get_mut(at) else { continue };
         let disruption = changes.memory.disruptions.get(&record.id);
-        let goes = disruption.is_some_and(|disruption| matches!(disruption.why, DrainReason::Outdated { .. }));
         // One that could not be emptied, and is left alone for a while, keeps no other from going.
-        let goes = goes && disruption.is_some_and(|disruption| disruption.is_open());
-        tally.replacing |= goes || super::ending(changes, record) == Some(Ending::Outdated);
-        tally.coming |= entry.phase.is_coming();
+        let goes = disruption.is_some_and(|disruption| disruption.is_open());
+        let is_outdated = |disruption: &Arc<Disruption>| matches!(disruption.why, DrainReason::Outdated { .. });
+        tally.replacing |=
+            goes && disruption.is_some_and(is_outdated) || super::ending(changes, record) == Some(Ending::Outdated);
+        if entry.phase.is_coming() {
+            tally.coming_since = tally.coming_since.max(Some(record.ordered_at));
+        } else if entry.phase == Phase::Started {
+            tally.started_since = tally.started_since.max(Some(record.ordered_at));
+            tally.ready += u32::from(entry.is_ready() && !goes);
+        }
         let Some(known) = changes.memory.outdated.get(&record.id).filter(|_| disruption.is_none() && !pool.outdated.paused)
         else {
             continue;
         };
-        if let Some(at) = pool.outdated.due_at(known.since) {
-            later.push(at);
-        }
-        let floor_lacks = || {
-            let wanted = changes.floors.get(at).and_then(Option::as_ref).map_or(0, |wanted| wanted.nodes);
-            counts.get(at).is_some_and(|count| count.missing(wanted) > 0)
-        };
-        let free_for =
-            kept.binary_search_by_key(&record.id, |(id, _)| *id).ok().and_then(|at| kept.get(at)).map(|(_, why)| *why);
-        tally.due.extend(due(pass, changes, entry, known, free_for, &pool.outdated, floor_lacks));
+        later.extend(pool.outdated.due_at(known.since));
+        let kept_for = kept.binary_search_by_key(&record.id, |(id, _)| *id).ok().and_then(|at| kept.get(at));
+        tally.due.extend(due(pass, changes, entry, known, kept_for.map(|(_, why)| *why)));
     }
     for pool in pools.iter().filter(|pool| !pool.outdated.maintenance.is_empty()) {
         if let Some(at) = pool.outdated.maintenance_at(pass.wall.0).1 {
@@ -142,74 +154,95 @@ pub(in super::super) fn begin_next<'a>(
     for at in later {
         changes.look_again_at(at);
     }
-    for tally in tallies {
-        begin_one(pass, changes, usage, kept, tally);
+    if tallies.iter().all(|tally| tally.due.is_empty()) {
+        return;
+    }
+    let counts = floors::count(pass, changes);
+    for (at, (pool, tally)) in pools.iter().zip(tallies).enumerate() {
+        let wanted = changes.floors.get(at).and_then(Option::as_ref).map_or(0, |wanted| wanted.nodes);
+        let lacks = counts.get(at).is_some_and(|count| count.missing(wanted) > 0) || tally.ready < pool.limits.min_nodes;
+        begin_one(pass, changes, pool, tally, lacks);
     }
 }
 
-/// Whether an outdated node may be replaced now. `free_for` is what keeps it, where it is free.
+/// Whether an outdated node may be replaced now. `kept_for` is what keeps it, where it is free.
 fn due(
     pass: &Pass<'_>,
     changes: &Changes<'_>,
     entry: &IndexEntry<'_>,
     known: &OutdatedNode,
-    free_for: Option<HoldFor>,
-    rules: &OutdatedRules,
-    floor_lacks: impl Fn() -> bool,
+    kept_for: Option<HoldFor>,
 ) -> Option<Due> {
-    // One that is new waits for its pods, unless it is there for a floor. Whoever closed a node, or wants it kept, wants it as it is.
+    let (owner, (_, pool)) = (entry.owner?, entry.pool()?);
+    // One that is new waits for its pods, unless a floor keeps it. Whoever closed a node, or wants it kept, wants it as it is.
     let may_go = entry.phase == Phase::Started
-        && (entry.pods_seen != PodsSeen::NotYet || free_for == Some(HoldFor::Floor))
+        && (entry.pods_seen != PodsSeen::NotYet || kept_for == Some(HoldFor::Floor))
         && entry.cordon() == Cordon::None
         && entry.hold().is_some_and(|hold| hold != Hold::Theirs)
-        && !changes.memory.cordons.contains_key(&entry.id);
-    let busy = entry.is_busy();
-    let allowed = if busy {
-        takes_busy(pass, rules, known.since)
-    } else {
-        let released = match free_for {
-            None | Some(HoldFor::Paid) => true,
-            Some(HoldFor::Floor) => !floor_lacks(),
-            Some(_) => false,
-        };
-        changes.proves_free(entry) && released
-    };
-    let not_overdue = !is_overdue(pass, rules, known.since);
-    (may_go && allowed).then_some(Due { not_overdue, busy, since: known.since, id: entry.id })
+        && !changes.memory.cordons.contains_key(&entry.id)
+        && is_fresh(pass.snapshot, owner.group, pass.now);
+    // At these times windows keep none: a node with pods would go before a free one.
+    let is_time = takes_busy(pass, &pool.outdated, known.since);
+    let is_released = matches!(kept_for, None | Some(HoldFor::Paid | HoldFor::Floor));
+    let allowed = is_time || (!entry.is_busy() && is_released && changes.proves_free(entry));
+    let not_overdue = !is_overdue(pass, &pool.outdated, known.since);
+    let due = Due { not_overdue, busy: entry.is_busy(), since: known.since, id: entry.id, kept_for };
+    (may_go && allowed).then_some(due)
 }
 
-fn begin_one<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, usage: &Usage, kept: &[(RecordId, HoldFor)], tally: Tally) {
-    let Tally { replacing, coming, mut due } = tally;
+fn begin_one<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, pool: &Pool, tally: Tally, lacks: bool) {
+    let Tally { replacing, coming_since, started_since, mut due, .. } = tally;
     if due.is_empty() {
         return;
     }
     due.sort_unstable();
-    let is_needed = |due: &Due| due.busy || kept.binary_search_by_key(&due.id, |(id, _)| *id).is_ok();
-    // A pool that grows all the time would keep its outdated nodes for ever.
-    let in_turn = |due: &&Due| !due.not_overdue || !coming;
-    let next = due.iter().filter(in_turn).find(|due| !is_needed(due) || can_be_bought(pass, changes, usage, due.id));
-    let next = next.filter(|_| !replacing);
-    let why = next.and_then(|due| Some((due.id, changes.memory.outdated.get(&due.id)?.why.clone())));
-    match why {
+    let replaced_at = changes.memory.outdated_replaced.get(&pool.name).copied();
+    let is_awaited = replaced_at.is_some_and(|at| started_since.is_none_or(|since| since < at));
+    let comes_instead = replaced_at.is_some_and(|at| coming_since.is_some_and(|since| since >= at));
+    let begun = (!replacing && !is_awaited && !comes_instead).then(|| {
+        let mut closed: Vec<&NodeGroupId> = Vec::new();
+        due.iter().find(|due| {
+            // A pool that grows all the time would keep its outdated nodes for ever.
+            let in_turn = !due.not_overdue || coming_since.is_none();
+            let floor_allows = due.kept_for != Some(HoldFor::Floor) || !lacks;
+            let Some(record) = changes.memory.records.get(&due.id) else { return false };
+            if !in_turn || !floor_allows || closed.contains(&&record.group) {
+                return false;
+            }
+            let can_go = !due.is_needed() || can_be_bought(pass, changes, record);
+            if !can_go {
+                closed.push(&record.group);
+            }
+            can_go
+        })
+    });
+    let chosen = begun.flatten().and_then(|due| {
+        let why = changes.memory.outdated.get(&due.id)?.why.clone();
+        Some((due.id, DrainReason::Outdated { why, needed: due.is_needed() }))
+    });
+    match chosen {
         Some((id, why)) => {
-            begin(pass, changes, id, DrainReason::Outdated { why });
+            begin(pass, changes, id, why);
             changes.look_again_at(after(pass.now, SOON));
         }
         None => changes.look_again_at(after(pass.now, LOOK_AGAIN)),
     }
 }
 
-/// Whether a node like that one could be bought once it is gone: limits have room for it then, its market is open, and the last machine
-/// there has joined.
-fn can_be_bought<'a>(pass: &Pass<'a>, changes: &Changes<'_>, usage: &Usage, id: RecordId) -> bool {
-    let group = changes.memory.records.get(&id).and_then(|record| pass.group(&record.group));
+/// Whether a node like that one could be bought once it is gone: its market is open, every limit has room for one without it, and the last
+/// machine there has joined.
+fn can_be_bought<'a>(pass: &Pass<'a>, changes: &Changes<'a>, record: &Record) -> bool {
     let now = |group: &'a Arc<Group>| pass.catalogue.groups.get(&group.id).or_else(|| successor(group, pass.catalogue));
-    let Some(group) = group.and_then(now) else { return false };
-    let (snapshot, now) = (pass.snapshot, pass.now);
-    let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { catalogue: pass.catalogue, memory: &changes.memory, usage, fresh: &fresh, times: pass.times() };
+    let Some(group) = pass.group(&record.group).and_then(now) else { return false };
+    let others = changes.indexed().filter(|(other, _)| other.id != record.id);
+    let owned = others.filter_map(|(other, entry)| Some((other.as_ref(), entry.owner?.owner())));
+    let usage = Usage::count_owned(owned, &changes.memory, pass.catalogue, pass.wall);
+    let fresh = |group: &Group| is_fresh(pass.snapshot, group, pass.now);
+    let scales =
+        Scales { catalogue: pass.catalogue, memory: &changes.memory, usage: &usage, fresh: &fresh, times: pass.times() };
     let joins = |market| {
-        changes.memory.refusal(market, group, pass.catalogue).is_none_or(|known| known.backoff.kind != RefusalKind::BootTimeout)
+        let refused = changes.memory.refusal(market, group, pass.catalogue);
+        refused.is_none_or(|refused| refused.backoff.kind != RefusalKind::BootTimeout)
     };
-    group.offers.iter().any(|offer| joins(&offer.market) && scales.admit(group, offer).is_ok())
+    group.offers.iter().any(|offer| joins(&offer.market) && scales.weigh(group, offer).is_ok_and(|offer| offer.room > 0))
 }

@@ -287,7 +287,7 @@ fn replacing() -> Forged {
     let mut world = super::outdated::in_use(2);
     world.policy(|policy| policy.pools[0].outdated.deadline = Some(minutes(60)));
     let image = crate::facts::outdated::Outdated::Image { runs: "ami-1".into(), now: "ami-2".into() };
-    world.outdated = world.machines.keys().map(|machine| (machine.clone(), image.clone())).collect();
+    world.outdated = world.machines.keys().map(|machine| (machine.clone(), Some(image.clone()))).collect();
     world.live(minutes(59));
     world.advance(minutes(1));
     world.observe();

@@ -21,7 +21,7 @@ fn image() -> Outdated {
 
 /// The supplier makes nodes with another image from now on: all that there are now are outdated.
 fn new_image(world: &mut World) {
-    world.outdated = world.machines.keys().map(|machine| (machine.clone(), image())).collect();
+    world.outdated = world.machines.keys().map(|machine| (machine.clone(), Some(image()))).collect();
     world.observe();
 }
 
@@ -92,7 +92,7 @@ fn going(world: &World) -> Vec<RecordId> {
     world.memory.disruptions.iter().filter(|(_, going)| going.is_open()).map(|(id, _)| *id).collect()
 }
 
-fn weekdays(hour: u8) -> Slot {
+fn daily(hour: u8) -> Slot {
     Slot { cron: Cron::parse(&format!("0 {hour} * * *")).unwrap(), time_zone: Zone::utc(), length: minutes(60) }
 }
 
@@ -190,15 +190,26 @@ fn nodes_with_pods_stay_by_default() {
 
 #[test]
 fn nodes_with_pods_go_one_by_one_in_maintenance_times() {
-    let mut world = in_use(2);
+    let mut world = in_use(3);
     // The world began at 00:00 and is at 00:25 now.
-    rules(&mut world, OutdatedRules { maintenance: vec![weekdays(2)], ..OutdatedRules::default() });
+    rules(&mut world, OutdatedRules { maintenance: vec![daily(2)], ..OutdatedRules::default() });
     new_image(&mut world);
     assert_eq!(ended(&world.live(minutes(90))), 0, "01:55");
-    let done = world.live(minutes(10));
-    assert_eq!(ended(&done) > 0, true);
-    assert_eq!(evicted(&done), [Evict::Movable].into());
-    assert!(going(&world).len() <= 1);
+    let done = world.live(minutes(6));
+    assert_eq!((ended(&done), evicted(&done)), (1, [Evict::Movable].into()));
+    // Its pods' new node is asked for, and the next one goes once that is Ready.
+    world.increase(GROUP_A, 1);
+    world.pass();
+    assert_eq!(ended(&world.live(minutes(5))), 0, "it is being bought");
+    world.answer(|_| true);
+    world.live(minutes(1));
+    assert_eq!(ended(&world.live(minutes(3))), 0, "it boots");
+    world.join_new();
+    world.bind_pod();
+    assert_eq!(ended(&world.live(minutes(1))), 1);
+    // Nobody asks for another: its pods fit elsewhere, and the next one waits for it no longer than a boot may take.
+    assert_eq!(ended(&world.live(minutes(14))), 0);
+    assert_eq!(ended(&world.live(minutes(3))), 1);
 }
 
 #[test]
@@ -208,6 +219,64 @@ fn nodes_with_pods_go_past_the_deadline() {
     new_image(&mut world);
     assert_eq!(ended(&world.live(minutes(60 * 24 - 1))), 0);
     assert_eq!(ended(&world.live(minutes(2))), 1);
+}
+
+#[test]
+fn past_the_deadline_the_next_node_waits_for_the_one_before_too() {
+    let mut world = in_use(2);
+    rules(&mut world, OutdatedRules { deadline: Some(minutes(60)), ..OutdatedRules::default() });
+    new_image(&mut world);
+    // An order that is never bought keeps none from going.
+    world.increase(GROUP_A, 1);
+    world.pass();
+    assert_eq!(ended(&world.live(minutes(62))), 1);
+    world.increase(GROUP_A, 1);
+    world.pass();
+    assert_eq!(ended(&world.live(minutes(14))), 0);
+}
+
+#[test]
+fn nodes_for_which_there_would_be_no_room_stay() {
+    let deadline = OutdatedRules { deadline: Some(minutes(60)), ..OutdatedRules::default() };
+    // One of two nodes fits what is left of the limits once it is gone.
+    for (change, gone) in [
+        ((|policy| policy.pools[0].limits.max_nodes = 2) as fn(&mut crate::policy::Policy), 1),
+        (|policy| policy.pools[0].limits.max_nodes = 1, 0),
+        (|policy| policy.pools[0].limits.max_usd_per_hour = Some(crate::base::units::UsdPerHour(900_000)), 0),
+        (|policy| policy.quotas[1].limit = 4, 0),
+    ] {
+        let mut world = in_use(2);
+        rules(&mut world, deadline.clone());
+        world.numbers(change);
+        new_image(&mut world);
+        assert_eq!(ended(&world.live(minutes(70))), gone);
+    }
+}
+
+#[test]
+fn a_supplier_that_cannot_tell_changes_nothing() {
+    let mut world = in_use(1);
+    new_image(&mut world);
+    world.live(minutes(30));
+    let known = world.memory.outdated.clone();
+    world.outdated.values_mut().for_each(|why| *why = None);
+    world.live(minutes(30));
+    assert_eq!(world.memory.outdated, known);
+    world.outdated.clear();
+    world.live(minutes(1));
+    assert!(world.memory.outdated.is_empty());
+}
+
+#[test]
+fn nodes_that_min_nodes_keeps_go_one_by_one() {
+    let mut world = in_use(2);
+    world.policy(|policy| {
+        policy.pools[0].limits.min_nodes = 2;
+        policy.pools[0].stabilization = Some(Stabilization::of(policy.pools[0].workload));
+    });
+    new_image(&mut world);
+    world.unbind_pod();
+    assert_eq!(ended(&world.live(minutes(60))), 1, "the other one stays until there are two again");
 }
 
 #[test]
@@ -279,7 +348,7 @@ fn nothing_is_replaced_while_a_lost_journal_calls_for_caution() {
 
 #[test]
 fn the_reason_says_what_differs() {
-    let why = |why| DrainReason::Outdated { why }.to_string();
+    let why = |why| DrainReason::Outdated { why, needed: false }.to_string();
     assert_eq!(why(image()), "it is outdated: it runs image ami-1, and new nodes run ami-2");
     let name = NodeClassName::new("gpu").unwrap();
     assert_eq!(why(Outdated::NodeClass { name }), "it is outdated: node class gpu was changed after it was launched");

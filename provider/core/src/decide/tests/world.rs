@@ -60,7 +60,7 @@ pub(super) struct World {
     pub(super) machines: BTreeMap<ProviderId, Arc<Instance>>,
     pub(super) inventory: Observation,
     /// Machines that their supplier calls outdated.
-    pub(super) outdated: BTreeMap<ProviderId, Outdated>,
+    pub(super) outdated: BTreeMap<ProviderId, Option<Outdated>>,
     /// What the cloud calls impaired; `None` while it does not say.
     pub(super) impaired: Option<BTreeMap<ProviderId, String>>,
     cluster: ClusterFacts,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::policy::RawSlot;
 
 /// How nodes are replaced that would be made differently today: with another image, node class,
-/// labels or taints. Free ones are replaced one at a time once their windows are over; nodes with
+/// labels, taints or sharing. Free ones are replaced one at a time once their windows are over; nodes with
 /// pods stay, unless one of the times below applies. `stoker nodes --outdated` lists them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -189,7 +189,7 @@ impl Fleet {
         gauges(encoder, "node_busy", "1 while GPU pods are on a node; absent where that is unknown", None, busy)
     }
 
-    /// Outdated nodes, where each pool has a row, at nought where it has none; and templates that promise too much.
+    /// Outdated nodes, where each pool has a row, zero where it has none; and templates that promise too much.
     fn encode_outdated(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut nodes: BTreeMap<&PoolName, i64> = self.catalogue.policy.pools.iter().map(|pool| (&pool.name, 0)).collect();
         for record in self.memory.outdated.keys().filter_map(|id| self.memory.records.get(id)) {
@@ -198,7 +198,7 @@ impl Fleet {
             }
         }
         let nodes = nodes.into_iter().map(|(pool, nodes)| ([("pool", pool.to_string())], nodes));
-        let help = "Nodes that would be made differently today: with another image, node class, labels or taints";
+        let help = "Nodes that would be made differently today: with another image, node class, labels, taints or sharing";
         gauges(encoder, "outdated", help, Some(&Unit::Other("nodes".to_owned())), nodes)?;
         let smaller =
             self.memory.shortfalls.keys().map(|(pool, instance_type)| {
