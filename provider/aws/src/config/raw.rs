@@ -19,7 +19,7 @@ pub struct RawAws {
     /// The cluster that nodes join.
     pub cluster: RawCluster,
     /// Regions that machines are made in, each once. Take one out only when its machines have ended: after a restart nobody
-    /// lists or ends them, and they stay on record as long.
+    /// lists or ends them, and they stay on record.
     pub regions: Vec<RawRegion>,
     /// What machines are made with, by the name that a pool gives as `nodeClass`.
     pub node_classes: BTreeMap<String, RawNodeClass>,
