@@ -14,6 +14,10 @@ use crate::region::{LookedUp, NoImage};
 /// Digits of a digest in a tag.
 const DIGITS: usize = 12;
 
+/// It is not known what machines would be made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CannotTell;
+
 /// What a machine was made with, by its tag and its image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MadeWith {
@@ -33,19 +37,21 @@ impl MadeWith {
         (!image.is_empty()).then(|| Self { class, digest: digest.to_owned(), image, arch })
     }
 
-    /// How a machine would be made differently by what was looked up last; `None` where it would not. `Some(None)` where nobody can tell at
-    /// the moment.
-    pub(crate) fn outdated(&self, looked: Option<&LookedUp>) -> Option<Option<Outdated>> {
-        let Some(looked) = looked else { return Some(None) };
-        let now = looked.class(&self.class)?;
+    /// How a machine would be made differently by what was looked up last; `None` where it would not.
+    ///
+    /// # Errors
+    /// Where nobody can tell at the moment.
+    pub(crate) fn outdated(&self, looked: Option<&LookedUp>) -> Result<Option<Outdated>, CannotTell> {
+        let looked = looked.ok_or(CannotTell)?;
+        let Some(class) = looked.class(&self.class) else { return Ok(None) };
         match looked.image(&self.class, self.arch) {
-            Ok(image) if image != self.image => {
-                return Some(Some(Outdated::Image { runs: self.image.clone(), now: image.to_owned() }));
+            Ok(now) if now != self.image => {
+                return Ok(Some(Outdated::Image { runs: self.image.clone(), now: now.to_owned() }));
             }
-            Err(NoImage { is_certain: false, .. }) => return Some(None),
+            Err(NoImage { is_certain: false, .. }) => return Err(CannotTell),
             _ => {}
         }
-        (digest(now) != self.digest).then(|| Some(Outdated::NodeClass { name: self.class.clone() }))
+        Ok((digest(class) != self.digest).then(|| Outdated::NodeClass { name: self.class.clone() }))
     }
 }
 

@@ -169,6 +169,7 @@ delta! {
 }
 
 /// What changed in a supplier's inventory.
+#[expect(clippy::large_enum_variant, reason = "there is one a supplier, and it lives as long as it is written or read")]
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum InventoryDelta {
@@ -176,6 +177,8 @@ pub(super) enum InventoryDelta {
     Unheard,
     /// It lists this.
     Listed {
+        // What an older release wrote covers nothing, and so nothing is concluded from it.
+        #[serde(default)]
         covered: Covered,
         complete: bool,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]

@@ -91,7 +91,8 @@ impl RegionSupplier {
     pub(crate) fn outdated(&self, looked: Option<&LookedUp>) -> BTreeMap<ProviderId, Option<Outdated>> {
         let known = self.known();
         let made_with = known.listing.iter().flat_map(|listing| &listing.made_with);
-        made_with.filter_map(|(id, made_with)| Some((id.clone(), made_with.outdated(looked)?))).collect()
+        let told = made_with.map(|(id, made_with)| (id, made_with.outdated(looked)));
+        told.filter(|(_, told)| *told != Ok(None)).map(|(id, told)| (id.clone(), told.ok().flatten())).collect()
     }
 
     /// Whether it may have machines: unless a listing shows none, and no launch is open.

@@ -354,6 +354,13 @@ pub enum Covered {
     Regions(#[serde(with = "crate::base::pairs")] BTreeMap<(Cloud, Region), Timestamp>),
 }
 
+impl Default for Covered {
+    /// Nothing.
+    fn default() -> Self {
+        Self::Regions(BTreeMap::new())
+    }
+}
+
 /// What one part of a supplier listed: an account in a region, or a scope of a plugin's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
