@@ -166,7 +166,7 @@ pub(super) async fn notice(bench: &mut Bench) -> anyhow::Result<()> {
 }
 
 /// How long it takes until a changed file is read, is looked up by, and has made machines outdated.
-const OUTDATED: Duration = Duration::from_secs(120);
+const OUTDATED: Duration = Duration::from_mins(2);
 
 /// The node class is changed. The node with a pod stays, and is listed as outdated. Once its pod has ended it is replaced: the least size of
 /// its group brings one that is made as the class says now.
