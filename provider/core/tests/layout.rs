@@ -43,7 +43,7 @@ const SERVICE: &[Row] = &[
     ("fs_events", &[]),
     ("needs", &[]),
     ("print", &[]),
-    ("suppliers", &[]),
+    ("suppliers", &["print"]),
     ("unmatched", &[]),
     ("yaml", &["files"]),
     ("policy_file", &["yaml"]),

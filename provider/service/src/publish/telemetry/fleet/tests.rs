@@ -9,7 +9,7 @@ use stoker_core::base::ids::{
     ZoneId,
 };
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
-use stoker_core::facts::snapshot::{Cordon, Hold, NodeFacts};
+use stoker_core::facts::snapshot::{Allocatable, Cordon, Hold, NodeFacts};
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::{Arch, InstanceSpec, Market, Place};
 use stoker_core::market::price::PriceBook;
@@ -17,6 +17,7 @@ use stoker_core::policy::rules::demand::{Amount, NoLevel, PoolDemand, SignalLeve
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::state::node_verdict::Verdict;
 use stoker_core::state::record::{PodsSeen, Purchase};
+use stoker_core::state::shortfall::NodeShortfall;
 
 use super::*;
 use crate::publish::telemetry::{Metrics, StateDisk};
@@ -313,7 +314,7 @@ fn the_page_of_metrics_has_all_that_a_scrape_shows() {
     let signals = ["queue", "qps"].map(|name| SignalName::new(name).unwrap()).into_iter().zip(levels).collect();
     let demand = [(PoolName::new("infer").unwrap(), Arc::new(PoolDemand { signals }))].into();
     crate::feeds::prometheus::Metrics::register(&mut registry).demand(&demand);
-    let memory = Memory { records: [(RecordId(0), joined(0, now, true))].into(), ..Memory::default() };
+    let mut memory = Memory { records: [(RecordId(0), joined(0, now, true))].into(), ..Memory::default() };
     let nodes = [facts(0, now, &[])].map(|facts| (facts.name.clone(), facts));
     let floors = vec![FloorStands {
         pool: PoolName::new("infer").unwrap(),
@@ -325,6 +326,11 @@ fn the_page_of_metrics_has_all_that_a_scrape_shows() {
         unmet_since: Some(now),
         blocked: None,
     }];
+    let allocatable = |pods| Allocatable { milli_cpu: 1_000, memory: MiB(1_000), ephemeral: MiB(1_000), pods };
+    let (promised, has) = (allocatable(58), allocatable(29));
+    let lacks = NodeShortfall { node: NodeName::new("node-0").unwrap(), at: now, promised, has };
+    let instance_type = market(CapacityType::OnDemand).place.instance_type;
+    memory.shortfalls.insert((PoolName::new("infer").unwrap(), instance_type), Arc::new(lacks));
     let cluster = Some(Arc::new(ClusterFacts { nodes: nodes.into() }));
     metrics.fleet(Fleet { catalogue: catalogue(now), memory: Arc::new(memory), cluster, floors });
     let mut text = String::new();
