@@ -65,7 +65,7 @@ impl LiveArg {
     pub(super) async fn ask(&self, tables: PriceTables) -> Result<PriceTables, CliError> {
         let Some(file) = &self.live else { return Ok(tables) };
         let config = Config::read(file)?;
-        let failed = |why: String| CliError::Usage(format!("--live: {why}"));
+        let failed = |why: String| CliError::other(format!("--live: {why}"));
         let access = Access::of_system(Clock::system()).map_err(failed)?;
         let (facts, missing) = Box::pin(Aws::told(config, &tables.prices, access)).await.map_err(failed)?;
         for fault in missing {

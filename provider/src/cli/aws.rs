@@ -9,7 +9,7 @@ use serde::Serialize;
 use stoker_aws::Access;
 use stoker_aws::config::Config;
 use stoker_aws::rights::{Asked, Format, LONGEST_MANAGED_POLICY, Rights};
-use stoker_core::base::ids::ClusterName;
+use stoker_core::policy::cluster_name;
 
 use stoker_service::clock::Clock;
 use stoker_service::price_tables;
@@ -46,7 +46,7 @@ struct CheckArgs {
     #[arg(long, value_name = "NAME")]
     cluster: String,
     /// Role of the nodes, the one in the instance profiles of the file; several times where they differ
-    #[arg(long = "node-role", value_name = "NAME")]
+    #[arg(long = "node-role", value_name = "NAME", value_parser = role)]
     node_roles: Vec<String>,
     /// Price tables to use instead of the built-in ones: the types that are looked for
     #[arg(long, value_name = "DIR")]
@@ -67,7 +67,7 @@ struct PolicyArgs {
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// Role of the nodes, the one in the instance profiles of the file; several times where they differ
-    #[arg(long = "node-role", value_name = "NAME")]
+    #[arg(long = "node-role", value_name = "NAME", value_parser = role)]
     node_roles: Vec<String>,
     #[arg(
         long,
@@ -90,6 +90,16 @@ enum PolicyFormat {
     Cloudformation,
     /// HCL
     Terraform,
+}
+
+/// A role's name, as IAM allows it: with a wildcard or a path the rights would be wider than one role.
+fn role(text: &str) -> Result<String, String> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "+=,.@_-".contains(c);
+    match text {
+        text if text.contains(':') => Err("write the name, which follows role/ in the ARN".to_owned()),
+        text if !text.is_empty() && text.len() <= 64 && text.chars().all(is_allowed) => Ok(text.to_owned()),
+        _ => Err("a role's name has 1 to 64 letters, digits and +=,.@_-".to_owned()),
+    }
 }
 
 /// An account, or any.
@@ -133,7 +143,7 @@ struct Row {
 
 async fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let config = Config::read(&args.file)?;
-    let cluster = ClusterName::new(args.cluster.as_str()).map_err(|error| CliError::Usage(format!("--cluster: {error}")))?;
+    let cluster = cluster_name(&args.cluster).map_err(|why| CliError::Usage(format!("--cluster {why}")))?;
     let clock = Clock::system();
     let book = price_tables::prices(args.prices_dir.as_deref(), clock.now())?;
     let access = Access::of_system(clock).map_err(|why| CliError::Usage(format!("no calls can be made: {why}")))?;
@@ -182,16 +192,13 @@ fn policy(args: &PolicyArgs) -> Result<Exit, CliError> {
     let cluster = args.cluster.as_deref().ok_or_else(|| {
         CliError::Usage("machines are tagged with clusterName of the policy: give it with --cluster NAME".to_owned())
     })?;
-    let cluster = ClusterName::new(cluster).map_err(|error| CliError::Usage(format!("--cluster: {error}")))?;
+    let cluster = cluster_name(cluster).map_err(|why| CliError::Usage(format!("--cluster {why}")))?;
     if args.node_roles.is_empty() {
         let profile = config.instance_profiles().into_iter().next().unwrap_or_default();
         return Err(CliError::Usage(format!(
             "the file names instance profiles and not their roles: give the role with --node-role NAME; `aws iam \
              get-instance-profile --instance-profile-name {profile} --query InstanceProfile.Roles[].RoleName` prints it"
         )));
-    }
-    if let Some(arn) = args.node_roles.iter().find(|role| role.contains(':')) {
-        return Err(CliError::Usage(format!("--node-role {arn}: write the name, which follows role/ in the ARN")));
     }
     let asked = Asked { cluster, account: args.account.0.clone(), node_roles: args.node_roles.clone() };
     let rights = Rights::of(&config, &asked).map_err(|error| CliError::Usage(error.to_string()))?;

@@ -1,5 +1,6 @@
 //! `stoker commit`: how much to commit to, from the use that the service counted hour by hour.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -167,7 +168,7 @@ pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let prices = price_tables::prices(args.prices_dir.as_deref(), now)?;
     if let Some(file) = &args.from_aws {
-        return of_account(file, &prices).await;
+        return of_account(file, &prices, args.output.format).await;
     }
     let dir = args.state.resolve()?;
     let reader = Journal::open_read_only(&dir).await?;
@@ -188,22 +189,35 @@ pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
 const SHARED: &str = "Plans and reserved instances of other accounts of the organisation may pay for this cluster's nodes too, and \
                       those of this account for others' nodes: write what you reckon with.";
 
-/// The block `commitments` of a policy.
+/// The block `commitments` of a policy, and what of it people must look at.
 #[derive(Serialize)]
 struct Block {
     commitments: Vec<RawCommitment>,
+    notes: Vec<String>,
 }
 
 /// Prints what an account has paid for beforehand. It is proposed, and not counted by itself: other clusters of the account may use it.
-async fn of_account(file: &Path, prices: &PriceBook) -> Result<Exit, CliError> {
-    let failed = |why: String| CliError::Usage(format!("--from-aws: {why}"));
+async fn of_account(file: &Path, prices: &PriceBook, format: out::Format) -> Result<Exit, CliError> {
+    let failed = |why: String| CliError::other(format!("--from-aws: {why}"));
     let access = Access::of_system(Clock::system()).map_err(failed)?;
-    let (commitments, notes) = Box::pin(Aws::commitments(Config::read(file)?, prices, access)).await.map_err(failed)?;
+    let (commitments, mut notes) = Box::pin(Aws::commitments(Config::read(file)?, prices, access)).await.map_err(failed)?;
+    notes.push(SHARED.to_owned());
+    let block = Block { commitments, notes };
+    // For people it is what they paste, with the notes as comments.
+    if format != out::Format::Table {
+        out::print(format, &block, |_| String::new())?;
+        return Ok(Exit::Done);
+    }
+    let Block { commitments, notes } = block;
     let mut text = String::new();
-    for note in notes.iter().map(String::as_str).chain([SHARED]) {
+    for note in notes {
         let _ = writeln!(text, "# {note}");
     }
-    text += &if commitments.is_empty() { "commitments: []\n".to_owned() } else { out::yaml(&Block { commitments })? };
+    text += &if commitments.is_empty() {
+        "commitments: []\n".to_owned()
+    } else {
+        out::yaml(&BTreeMap::from([("commitments", commitments)]))?
+    };
     out::write(&text)?;
     Ok(Exit::Done)
 }

@@ -10,22 +10,39 @@ use stoker_core::base::ids::{InstanceType, LaunchKey, NodeGroupId, ZoneId, ZoneN
 use stoker_core::facts::supply::LaunchRequest;
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
 use stoker_service::suppliers::Launch;
+use tokio::time::sleep;
 
 use super::RegionSupplier;
+use super::launching::AGAIN_AFTER;
 use super::lookup::LookedUp;
 use crate::answers::{Done, QueueUrl};
 use crate::check::Finding;
 use crate::config::Config;
 use crate::launch::{Ordered, token};
 use crate::user_data::user_data;
-use crate::wire::{Failure, Service};
+use crate::wire::{Class, Failure, Form, Service};
 
 /// The error that says that a launch would be allowed.
 const WOULD_WORK: &str = "DryRunOperation";
 
 impl RegionSupplier {
-    /// What works here, and what does not.
+    /// What works here, and what does not. What IAM does not allow is named by its action, wherever it was asked.
     pub(crate) async fn check(&self, config: &Config, specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>) -> Vec<Finding> {
+        let mut found = self.look_at_all(config, specs).await;
+        for action in self.api.denied() {
+            let names_it = |one: &&mut Finding| one.told.as_ref().is_err_and(|why| why.contains(&format!("{action}:")));
+            match found.iter_mut().find(names_it) {
+                Some(one) => one.denied = Some(action),
+                None => found.push(Finding {
+                    denied: Some(action.clone()),
+                    ..self.finding(&format!("right to {action}"), Err("IAM does not allow it".to_owned()))
+                }),
+            }
+        }
+        found
+    }
+
+    async fn look_at_all(&self, config: &Config, specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>) -> Vec<Finding> {
         let mut found = Vec::new();
         match self.account().await {
             Ok(account) => found.push(self.works("credentials", format!("account {account}"))),
@@ -58,6 +75,10 @@ impl RegionSupplier {
         self.check_launches(config, specs, &looked, &types, &mut found).await;
         let prices = self.spot_prices().await.map(|prices| format!("{} in effect", prices.len()));
         found.push(self.asked("spot prices", prices));
+        let one = self.types.iter().take(1).cloned().collect();
+        found.push(self.asked("list prices", self.list_prices(one).await.map(|()| "can be asked".to_owned())));
+        let machines = self.machine_types().await.map(|types| format!("{} described", types.len()));
+        found.push(self.asked("instance types", machines));
         let quotas = self.quotas().await.map(|quotas| {
             let told = quotas.iter().map(|(code, quota)| format!("{code} {}", quota.limit));
             format!("{} vCPU", told.collect::<Vec<_>>().join(", "))
@@ -68,6 +89,9 @@ impl RegionSupplier {
         let machines = self.list(self.api.now()).await.map(|listing| format!("{} of this cluster", listing.instances.len()));
         found.push(self.finding("machines", machines));
         found.push(self.asked("states of machines", self.health().await.map(|_| "known".to_owned())));
+        let paid =
+            self.commitments(config).await.map(|(all, _)| format!("{} to propose by stoker commit --from-aws", all.len()));
+        found.push(self.finding("paid beforehand", paid));
         found.push(match &self.config.queue {
             Some(name) => {
                 let asked = json!({ "QueueName": name });
@@ -138,7 +162,7 @@ impl RegionSupplier {
                 });
                 found.push(match form {
                     Err(why) => self.finding(&what, Err(why)),
-                    Ok(form) => match self.api.change::<Done>(&form).await {
+                    Ok(form) => match self.try_out(&form).await {
                         Err(failure) if failure.code() == Some(WOULD_WORK) => {
                             self.works(&what, format!("allowed, tried with {}", spec.instance_type))
                         }
@@ -147,6 +171,18 @@ impl RegionSupplier {
                     },
                 });
             }
+        }
+    }
+
+    /// Tries a launch at the pace that EC2 takes, and once more where that is too fast: others may launch too.
+    async fn try_out(&self, form: &Form) -> Result<Done, Failure> {
+        self.turns.wait(self.pace()).await;
+        match self.api.change::<Done>(form).await {
+            Err(failure) if failure.class() == Class::Throttled => {
+                sleep(AGAIN_AFTER).await;
+                self.api.change::<Done>(form).await
+            }
+            other => other,
         }
     }
 

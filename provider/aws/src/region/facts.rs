@@ -342,7 +342,7 @@ impl RegionSupplier {
     }
 
     /// Asks what those types cost on demand, and keeps each price. One that the price list does not have counts as asked too.
-    async fn list_prices(&self, types: Vec<InstanceType>) -> Result<(), Failure> {
+    pub(super) async fn list_prices(&self, types: Vec<InstanceType>) -> Result<(), Failure> {
         // China has a list of its own, in another money.
         if self.name.as_str().starts_with("cn-") {
             return Ok(());

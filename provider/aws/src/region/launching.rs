@@ -38,7 +38,7 @@ const SLOW: (f64, u32) = (1.0, 1);
 const SLOW_FOR: Duration = Duration::from_mins(1);
 
 /// When to make a call again of which EC2 had nothing.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+pub(super) const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// When to ask again for a launch whose turn did not come.
 const NOT_REACHED: SignedDuration = SignedDuration::from_secs(5);
@@ -211,7 +211,7 @@ impl RegionSupplier {
         }
     }
 
-    fn pace(&self) -> Option<Pace> {
+    pub(super) fn pace(&self) -> Option<Pace> {
         let is_slow = self.known().slow_until.is_some_and(|until| Instant::now() < until);
         let (calls, burst) = if is_slow { SLOW } else { PACE };
         Pace::per_second(calls, burst)

@@ -277,8 +277,10 @@ impl RegionSupplier {
             for arch in [Arch::Amd64, Arch::Arm64] {
                 let of = (name.clone(), arch);
                 // Pinned: a newer one would make a retry another request, and nodes of a group unlike each other.
-                let same = before
-                    .filter(|before| before.classes.get(name) == Some(class) && before.cluster.version == cluster.version);
+                let says_the_same = |known: &NodeClass| (&known.image, known.family) == (&class.image, class.family);
+                let same = before.filter(|before| {
+                    before.classes.get(name).is_some_and(says_the_same) && before.cluster.version == cluster.version
+                });
                 let kept = same.and_then(|before| before.images.get(&of)).filter(|image| image.is_ok()).cloned();
                 let image = match kept {
                     Some(image) => image,

@@ -7,7 +7,7 @@ mod form;
 mod keys;
 mod transport;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -122,6 +122,8 @@ pub(crate) struct Api {
     reads: Turns,
     /// By how much AWS's clock was ahead of this machine's when it was last heard.
     skew: Mutex<SignedDuration>,
+    /// Actions that IAM did not allow.
+    denied: Mutex<BTreeSet<String>>,
 }
 
 /// A call, before it is signed.
@@ -138,7 +140,16 @@ struct Call<'a> {
 
 impl Api {
     pub(crate) fn new(transport: Transport, keys: Keys, region: &str, endpoints: Endpoints, clock: Clock) -> Self {
-        Self { transport, keys, region: region.to_owned(), endpoints, clock, reads: Turns::default(), skew: Mutex::default() }
+        Self {
+            transport,
+            keys,
+            region: region.to_owned(),
+            endpoints,
+            clock,
+            reads: Turns::default(),
+            skew: Mutex::default(),
+            denied: Mutex::default(),
+        }
     }
 
     /// The region.
@@ -308,6 +319,11 @@ impl Api {
         }
     }
 
+    /// Actions that IAM did not allow so far.
+    pub(crate) fn denied(&self) -> BTreeSet<String> {
+        self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     async fn signed(&self, call: &Call<'_>) -> Result<Vec<u8>, Failure> {
         let credentials = self.keys.now().await.map_err(Failure::NoCredentials)?;
         let request = self.request(call, credentials).map_err(|why| Failure::NotSent { action: call.action, why })?;
@@ -317,7 +333,12 @@ impl Api {
             if sent { Failure::NoAnswer { action, why } } else { Failure::NotSent { action, why } }
         })?;
         self.look_at_the_clock(&answer, begun.elapsed());
-        if answer.status().is_success() { Ok(answer.into_body()) } else { Err(failure::of_answer(call.action, &answer)) }
+        if answer.status().is_success() {
+            return Ok(answer.into_body());
+        }
+        let failure = failure::of_answer(call.action, &answer);
+        self.denied.lock().unwrap_or_else(PoisonError::into_inner).extend(failure.denied());
+        Err(failure)
     }
 
     fn request(

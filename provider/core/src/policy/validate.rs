@@ -137,7 +137,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     if raw.kind != "Policy" {
         faults.add(&root.key("kind"), format!("{} is not a supported kind: write Policy", quoted(&raw.kind)));
     }
-    let cluster = faults.keep(&root.key("clusterName"), grammar::name(&raw.cluster_name, MAX_CLUSTER_NAME));
+    let cluster = faults.keep(&root.key("clusterName"), cluster_name(&raw.cluster_name));
     let boot_deadline = boot_deadline(faults, &root.key("defaults").key("bootDeadline"), raw.defaults.boot_deadline.as_deref());
     let kept = raw.commitments.iter().any(RawCommitment::keeps_capacity);
     let data_region =
@@ -302,6 +302,14 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         unhealthy: unhealthy?,
         outdated: outdated?,
     })
+}
+
+/// Reads the name of a cluster, as `clusterName` of a policy takes it.
+///
+/// # Errors
+/// What is wrong with it, and how to mend it.
+pub fn cluster_name(text: &str) -> Result<crate::base::ids::ClusterName, String> {
+    grammar::name(text, MAX_CLUSTER_NAME)
 }
 
 fn type_patterns(faults: &mut Faults, path: &Path, raw: &[String]) -> Option<Vec<TypePattern>> {

@@ -37,6 +37,8 @@ pub(super) struct Reader<'a> {
     zone: &'a Zone,
     /// How long a free node of the pool is kept, and the field that says so.
     window: (SignedDuration, &'static str),
+    /// The field of the slots.
+    field: &'static str,
     /// How many were read so far.
     read: usize,
     /// The first of each kind.
@@ -47,19 +49,19 @@ impl<'a> Reader<'a> {
     /// For slots in which nodes go: a free one stays for its window at any time.
     pub(super) fn of_off_hours(pool: &RawPool, zone: &'a Zone) -> Self {
         let [scale_down, ..] = windows(pool);
-        Self { zone, window: scale_down, read: 0, seen: BTreeMap::new() }
+        Self { zone, window: scale_down, field: "schedule", read: 0, seen: BTreeMap::new() }
     }
 
     /// For slots in which nodes with pods go, which no window keeps.
     pub(super) const fn of_maintenance(zone: &'a Zone) -> Self {
-        Self { zone, window: (SignedDuration::ZERO, ""), read: 0, seen: BTreeMap::new() }
+        Self { zone, window: (SignedDuration::ZERO, ""), field: "maintenance", read: 0, seen: BTreeMap::new() }
     }
 
     /// For slots that buy nodes: what is bought when one begins stays for as long as the longest of all windows.
     pub(super) fn of_floor(pool: &RawPool, zone: &'a Zone) -> Self {
         let [first, rest @ ..] = windows(pool);
         let longest = rest.into_iter().fold(first, |longest, next| if next.0 > longest.0 { next } else { longest });
-        Self { zone, window: longest, read: 0, seen: BTreeMap::new() }
+        Self { zone, window: longest, field: "schedule", read: 0, seen: BTreeMap::new() }
     }
 
     /// The next slot of a schedule.
@@ -99,7 +101,7 @@ impl<'a> Reader<'a> {
         let slot = Slot { cron: read?, time_zone: time_zone?, length: length.filter(|_| faults.0.len() == told)? };
         let begins = (slot.cron.to_string(), slot.time_zone.as_str().to_owned());
         if let Some(earlier) = self.seen.get(&begins) {
-            faults.add(path, format!("starts whenever schedule[{earlier}] does: join the two, or change one"));
+            faults.add(path, format!("starts whenever {}[{earlier}] does: join the two, or change one", self.field));
         } else if slot.is_endless(REFERENCE) {
             faults.add(
                 &field,
