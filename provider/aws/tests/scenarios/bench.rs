@@ -11,6 +11,7 @@ use aws_credential_types::provider::future::ProvideCredentials as Provided;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
+use stoker_aws::check::Finding;
 use stoker_aws::config::Config;
 use stoker_aws::{Access, Aws, NoAnswer, Transport};
 use stoker_core::base::engine_clock::Wall;
@@ -233,6 +234,13 @@ impl Bench {
     pub(crate) async fn commitments(&self) -> (Vec<RawCommitment>, Vec<String>) {
         let access = access(&self.transport, &self.clock, &self.key);
         Box::pin(Aws::commitments(Config::parse("aws.yaml", &self.file).unwrap(), &BOOK, access)).await.unwrap()
+    }
+
+    /// What `stoker aws check` finds.
+    pub(crate) async fn check(&self) -> Vec<Finding> {
+        let config = Config::parse("aws.yaml", &self.file).unwrap();
+        let access = access(&self.transport, &self.clock, &self.key);
+        stoker_aws::check::check(&config, &ClusterName::new("prod").unwrap(), &BOOK, &access).await
     }
 
     /// All that the supplier says is wrong, one a line.

@@ -1,5 +1,7 @@
 //! What each error of a launch means: the table of the contract, row by row, by the call itself.
 
+use std::collections::BTreeSet;
+
 use stoker_core::facts::supply::RefusalKind::{self, Config, OutOfCapacity, Permission, QuotaExceeded};
 use stoker_core::facts::supply::{LaunchOutcome, RefusalScope};
 use stoker_core::market::offer::CapacityType;
@@ -221,5 +223,34 @@ async fn junk_for_an_answer_refuses_nothing_and_loses_nothing() {
         let ended = bench.end(std::slice::from_ref(&first.provider_id)).await;
         assert_eq!(ended[&first.provider_id], Ok(()), "{fault:?}");
         assert_eq!(bench.world(|world| world.alive().len()), 1, "{fault:?}");
+    }
+}
+
+/// Whatever right is missing, the check names it, so that its statement can be printed.
+#[tokio::test(start_paused = true)]
+async fn the_check_names_each_right_that_is_missing() {
+    for action in [
+        "DescribeSubnets",
+        "DescribeSecurityGroups",
+        "DescribeImages",
+        "DescribeInstances",
+        "DescribeInstanceStatus",
+        "DescribeInstanceTypes",
+        "DescribeInstanceTypeOfferings",
+        "DescribeSpotPriceHistory",
+        "DescribeCapacityReservations",
+        "DescribeReservedInstances",
+        "RunInstances",
+        "DescribeCluster",
+        "GetParameter",
+        "GetServiceQuota",
+        "GetMetricData",
+        "GetProducts",
+        "DescribeSavingsPlans",
+    ] {
+        let bench = Bench::new().await;
+        bench.world(|world| world.fault(Rule::of(action, Fault::status(403, "AccessDeniedException", "no"))));
+        let denied: BTreeSet<String> = bench.check().await.into_iter().filter_map(|one| one.denied).collect();
+        assert_eq!(denied, [action.to_owned()].into());
     }
 }
