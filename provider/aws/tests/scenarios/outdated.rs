@@ -34,7 +34,6 @@ async fn outdated(bench: &Bench, machine: &ProviderId) -> Option<Outdated> {
 }
 
 /// How it is outdated by a listing now. `Some(None)` where that cannot be told.
-#[expect(clippy::option_option, reason = "absent and unknown are different")]
 async fn listed(bench: &Bench, machine: &ProviderId) -> Option<Option<Outdated>> {
     bench.list().await.unwrap().outdated.get(machine).cloned()
 }
