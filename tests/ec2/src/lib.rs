@@ -51,7 +51,7 @@ pub use region::{
 use reply::{Body, Refusal};
 use request::Asked;
 pub use request::Params;
-pub use serve::{Served, aws_yaml};
+pub use serve::{SERVICES, Served, aws_yaml};
 pub use types::{TypeInfo, default_types};
 pub use world::{ACCESS_KEY, World};
 

@@ -21,10 +21,13 @@ pub struct Served {
     task: JoinHandle<Infallible>,
 }
 
+/// Every service that Stoker calls, as `endpoints` in aws.yaml names it. One that is left out would be called at AWS itself.
+pub const SERVICES: [&str; 9] =
+    ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing", "cloud-watch", "savings-plans"];
+
 /// The file `aws.yaml` of a supplier for a peer at that URL: its first region, and one node class, `gpu`.
 pub fn aws_yaml(url: &str) -> String {
-    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing", "cloud-watch", "savings-plans"];
-    let endpoints = services.map(|service| format!("{service}: {url}")).join(", ");
+    let endpoints = SERVICES.map(|service| format!("{service}: {url}")).join(", ");
     let tags = "{ tags: { stoker.dev/discovery: prod } }";
     format!(
         "apiVersion: stoker.dev/v1alpha1\nkind: AwsSupplier\ncluster: {{ name: prod }}\nregions:\n- name: us-east-1\n  subnets: {tags}\n  \

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use stoker_fake_ec2::{ACCESS_KEY, Machine, Peer, Served, State};
+use stoker_fake_ec2::{ACCESS_KEY, Machine, Peer, SERVICES, Served, State};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -58,8 +58,7 @@ impl Ec2 {
 
     /// The same with that node class.
     pub fn configure_with(&self, region: &str, class: &Value) -> anyhow::Result<()> {
-        let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas", "pricing"];
-        let endpoints: BTreeMap<&str, &str> = services.iter().map(|service| (*service, self.served.url())).collect();
+        let endpoints: BTreeMap<&str, &str> = SERVICES.iter().map(|service| (*service, self.served.url())).collect();
         let tags = json!({ "tags": { "stoker.dev/discovery": "prod" } });
         let file = json!({
             "apiVersion": "stoker.dev/v1alpha1",

@@ -74,7 +74,8 @@ pub struct RawRegion {
     /// Role to act in. Default: the one that Stoker's own credentials have.
     #[serde(default)]
     pub assume_role: Option<RawRole>,
-    /// Addresses of services that are not at their own: endpoints of the VPC.
+    /// Addresses of services that are not at their own, such as endpoints of the VPC, by `ec2`, `sts`, `eks`, `ssm`, `sqs`,
+    /// `service-quotas`, `pricing`, `cloud-watch` or `savings-plans`.
     #[serde(default)]
     pub endpoints: Endpoints,
 }

@@ -8,7 +8,7 @@ use stoker_aws::config::Config;
 use stoker_aws::{Access, Aws, https};
 use stoker_core::base::ids::{ClusterName, SupplierName};
 use stoker_core::facts::supply::LaunchOutcome;
-use stoker_fake_ec2::{ACCESS_KEY, Fault, Peer, Rule};
+use stoker_fake_ec2::{ACCESS_KEY, Fault, Peer, Rule, SERVICES};
 use stoker_service::clock::Clock;
 use stoker_service::listener::install_crypto;
 use stoker_service::suppliers::{Launch, Supplier as _};
@@ -16,8 +16,7 @@ use stoker_service::suppliers::{Launch, Supplier as _};
 use crate::bench::{ACCOUNT, BOOK, Bench, file_with};
 
 async fn supplier(url: &str) -> Aws {
-    let services = ["ec2", "sts", "eks", "ssm", "sqs", "service-quotas"];
-    let endpoints: Vec<String> = services.iter().map(|service| format!("{service}: \"{url}\"")).collect();
+    let endpoints: Vec<String> = SERVICES.iter().map(|service| format!("{service}: \"{url}\"")).collect();
     let file = file_with(&format!("endpoints: {{ {} }}", endpoints.join(", ")));
     install_crypto();
     let access = Access {
