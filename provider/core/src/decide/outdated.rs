@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::index::GroupEntry;
 use super::pass::{Changes, Pass};
-use crate::base::ids::PoolName;
+use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::index::InOrder;
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
@@ -43,6 +43,7 @@ fn differ(a: &Group, b: &Group) -> bool {
 /// Takes in which nodes are outdated now, and tells of those that have become so.
 pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut outdated = BTreeMap::new();
+    let mut changed: BTreeMap<&NodeGroupId, bool> = BTreeMap::new();
     let mut fresh: BTreeMap<&PoolName, (u32, Outdated)> = BTreeMap::new();
     let mut known = InOrder::of(&changes.memory.outdated);
     for (record, entry) in changes.indexed() {
@@ -58,12 +59,15 @@ pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         // `Some(None)`: nobody can tell at the moment.
         let before = || known.map(|known| known.why.clone()).filter(|why| *why != Outdated::Template);
         let told = told.and_then(|told| told.or_else(before));
-        // What makes a group's nodes is part of its id, so that a change makes another group.
-        let differs = || {
-            let now = successor(group, pass.catalogue).filter(|_| at.is_none());
-            now.filter(|now| differ(group, now)).map(|_| Outdated::Template)
+        // What makes a group's nodes is part of its id, so that a change makes another group. Few groups are only remembered.
+        let mut differs = || match at {
+            Some(_) => false,
+            None => *changed
+                .entry(&group.id)
+                .or_insert_with(|| successor(group, pass.catalogue).is_some_and(|now| differ(group, now))),
         };
-        let Some(why) = told.or_else(differs) else { continue };
+        let told = told.or_else(|| differs().then_some(Outdated::Template));
+        let Some(why) = told else { continue };
         if known.is_none() {
             fresh.entry(&group.pool).or_insert_with(|| (0, why.clone())).0 += 1;
         }
