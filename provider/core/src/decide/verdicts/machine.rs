@@ -2,7 +2,7 @@
 
 use super::super::is_recent;
 use super::{Fault, Pass};
-use crate::state::node_verdict::Reason;
+use crate::state::node_verdict::{Reason, Verdict};
 use crate::state::record::{Record, State};
 
 /// How a record's machine is, as its supplier tells.
@@ -19,6 +19,11 @@ impl Condition {
     /// As the newest inventory tells.
     pub(super) fn of(pass: &Pass<'_>, record: &Record) -> Self {
         let State::Registered { instance, purchase, .. } = &record.state else { return Self::Unknown };
+        // It is asked of every node, and makes no difference to one that is well while no machine is called impaired.
+        let is_unhealthy = record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Unhealthy);
+        if !is_unhealthy && pass.snapshot.suppliers.values().flatten().all(|listed| listed.impaired.is_empty()) {
+            return Self::Unknown;
+        }
         let place = &purchase.market.place;
         let told = pass.inventory_of(&record.group);
         let Some(told) = told.filter(|told| is_recent(told.as_of_in(place), pass.now) && told.is_sure_of(place)) else {
