@@ -43,7 +43,7 @@ fn differ(a: &Group, b: &Group) -> bool {
 /// Takes in which nodes are outdated now, and tells of those that have become so.
 pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut outdated = BTreeMap::new();
-    let mut changed: BTreeMap<&NodeGroupId, bool> = BTreeMap::new();
+    let mut remade: BTreeMap<&NodeGroupId, bool> = BTreeMap::new();
     let mut fresh: BTreeMap<&PoolName, (u32, Outdated)> = BTreeMap::new();
     let mut known = InOrder::of(&changes.memory.outdated);
     for (record, entry) in changes.indexed() {
@@ -62,7 +62,7 @@ pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         // What makes a group's nodes is part of its id, so that a change makes another group. Few groups are only remembered.
         let mut differs = || match at {
             Some(_) => false,
-            None => *changed
+            None => *remade
                 .entry(&group.id)
                 .or_insert_with(|| successor(group, pass.catalogue).is_some_and(|now| differ(group, now))),
         };
