@@ -30,13 +30,13 @@ impl RegionSupplier {
     pub(crate) async fn check(&self, config: &Config, specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>) -> Vec<Finding> {
         let mut found = self.look_at_all(config, specs).await;
         for action in self.api.denied() {
-            let names_it = |one: &&mut Finding| one.told.as_ref().is_err_and(|why| why.contains(&format!("{action}:")));
-            match found.iter_mut().find(names_it) {
-                Some(one) => one.denied = Some(action),
-                None => found.push(Finding {
-                    denied: Some(action.clone()),
-                    ..self.finding(&format!("right to {action}"), Err("IAM does not allow it".to_owned()))
-                }),
+            let names_it = |one: &Finding| one.told.as_ref().is_err_and(|why| why.contains(&format!("{action}:")));
+            if !found.iter().any(names_it) {
+                let why = format!("{action}: IAM does not allow it");
+                found.push(self.finding(&format!("right to {action}"), Err(why)));
+            }
+            for one in found.iter_mut().filter(|one| names_it(one)) {
+                one.denied = Some(action.clone());
             }
         }
         found
@@ -227,6 +227,6 @@ impl RegionSupplier {
     }
 
     fn fails(&self, what: &str, failure: &Failure) -> Finding {
-        Finding { denied: failure.denied(), ..self.finding(what, Err(failure.to_string())) }
+        self.finding(what, Err(failure.to_string()))
     }
 }

@@ -160,7 +160,7 @@ impl RegionSupplier {
         let looked = self.looked_up(config).await?;
         // Late, it is told of another time.
         let newer = timeout(ASKED_WITHIN, self.tell_of_newer(config, &looked));
-        let ((), _) = tokio::join!(self.refresh(), newer);
+        let ((), _) = tokio::join!(Box::pin(self.refresh()), newer);
         let known = self.known();
         let facts = &known.facts;
         let mut told = Told {
@@ -248,60 +248,72 @@ impl RegionSupplier {
             && !self.name.as_str().starts_with("cn-")
     }
 
+    /// Asks for a fact where it is due, and keeps it. `compare` sees the answer beside what was known before.
+    async fn renew<T>(
+        &self,
+        (what, action, every): (&'static str, &'static str, Duration),
+        of: fn(&mut Facts) -> &mut Fact<T>,
+        asked: impl Future<Output = Result<T, Failure>>,
+        compare: impl FnOnce(&mut Result<T, Failure>, Option<&T>),
+    ) {
+        if !of(&mut self.known().facts).is_due(every) {
+            return;
+        }
+        let mut answer = in_time(action, asked).await;
+        let mut known = self.known();
+        let fact = of(&mut known.facts);
+        compare(&mut answer, fact.value.as_ref());
+        fact.take(what, answer);
+    }
+
     /// Asks for every fact that is due, all at once, and keeps each as soon as it is there: a service that hangs holds up no other's.
     async fn refresh(&self) {
-        let due = |is_due: fn(&Facts) -> bool| is_due(&self.known().facts);
-        let spot = async {
-            if due(|facts| facts.spot.is_due(SPOT_PRICES_EVERY)) {
-                let mut answer = in_time("DescribeSpotPriceHistory", self.spot_prices()).await;
-                let mut known = self.known();
-                let fact = &mut known.facts.spot;
-                steady(&mut answer, fact.value.as_ref(), |new, old| {
-                    (new.price == old.price).then_some((new.as_of?, old.as_of?))
-                });
-                fact.take("spot prices", answer);
-            }
-        };
-        let offered = async {
-            if due(|facts| facts.offered.is_due(OFFERINGS_EVERY)) {
-                let answer = in_time("DescribeInstanceTypeOfferings", self.offerings()).await;
-                self.known().facts.offered.take("offered types", answer);
-            }
-        };
-        let quotas = async {
-            if due(|facts| facts.quotas.is_due(QUOTAS_EVERY)) {
-                let mut answer = in_time("GetServiceQuota", self.quotas()).await;
-                let mut known = self.known();
-                let fact = &mut known.facts.quotas;
-                steady(&mut answer, fact.value.as_ref(), |new, old| {
+        let spot = self.renew(
+            ("spot prices", "DescribeSpotPriceHistory", SPOT_PRICES_EVERY),
+            |facts| &mut facts.spot,
+            self.spot_prices(),
+            |answer, before| {
+                steady(answer, before, |new, old| (new.price == old.price).then_some((new.as_of?, old.as_of?)));
+            },
+        );
+        let offered = self.renew(
+            ("offered types", "DescribeInstanceTypeOfferings", OFFERINGS_EVERY),
+            |facts| &mut facts.offered,
+            self.offerings(),
+            |_, _| {},
+        );
+        let quotas = self.renew(
+            ("quotas", "GetServiceQuota", QUOTAS_EVERY),
+            |facts| &mut facts.quotas,
+            self.quotas(),
+            |answer, before| {
+                steady(answer, before, |new, old| {
                     ((new.limit, new.used) == (old.limit, old.used)).then_some((new.as_of, old.as_of))
                 });
-                fact.take("quotas", answer);
-            }
-        };
-        let reservations = async {
-            if due(|facts| facts.reservations.is_due(RESERVATIONS_EVERY)) {
-                let answer = in_time("DescribeCapacityReservations", self.reservations()).await;
-                self.known().facts.reservations.take("reservations", answer);
-            }
-        };
-        let types = async {
-            if due(|facts| facts.types.is_due(TYPES_EVERY)) {
-                let answer = in_time("DescribeInstanceTypes", self.machine_types()).await;
-                self.known().facts.types.take("instance types", answer);
-            }
-        };
-        let health = async {
-            if due(|facts| facts.health.is_due(HEALTH_EVERY)) {
-                let answer = in_time("DescribeInstanceStatus", self.health()).await;
-                let mut known = self.known();
-                let says_other = |new: &Health| known.facts.health().is_none_or(|old| !new.says_as(old));
-                if answer.as_ref().is_ok_and(says_other) {
+            },
+        );
+        let reservations = self.renew(
+            ("reservations", "DescribeCapacityReservations", RESERVATIONS_EVERY),
+            |facts| &mut facts.reservations,
+            self.reservations(),
+            |_, _| {},
+        );
+        let types = self.renew(
+            ("instance types", "DescribeInstanceTypes", TYPES_EVERY),
+            |facts| &mut facts.types,
+            self.machine_types(),
+            |_, _| {},
+        );
+        let health = self.renew(
+            ("states of machines", "DescribeInstanceStatus", HEALTH_EVERY),
+            |facts| &mut facts.health,
+            self.health(),
+            |answer, before| {
+                if answer.as_ref().is_ok_and(|new| before.is_none_or(|old| !new.says_as(old))) {
                     self.changed.notify_one();
                 }
-                known.facts.health.take("states of machines", answer);
-            }
-        };
+            },
+        );
         let list = async {
             let unpriced = self.known().facts.unpriced(&self.types);
             let failed = in_time("GetProducts", self.list_prices(unpriced)).await.err();

@@ -294,14 +294,21 @@ impl RegionSupplier {
 
     /// Tells once of each image that is newer than the one that nodes of a class boot. It is asked every hour.
     pub(super) async fn tell_of_newer(&self, config: &Config, looked: &LookedUp) {
-        let before = self.known().newer_asked_at.replace(Instant::now());
-        if before.is_some_and(|before| before.elapsed() < NEWER_EVERY) {
-            self.known().newer_asked_at = before;
-            return;
+        {
+            let mut known = self.known();
+            if known.newer_asked_at.is_some_and(|at| at.elapsed() < NEWER_EVERY) {
+                return;
+            }
+            known.newer_asked_at = Some(Instant::now());
         }
         for ((name, arch), image) in &looked.images {
             let (Ok(pinned), Some(class)) = (image, config.classes.get(name)) else { continue };
-            let Some(parameter) = newest_parameter(class, *arch, &looked.cluster.version) else { continue };
+            // The others name one image for good.
+            let (Image::Newest | Image::Parameter(_), Source::Parameter(parameter)) =
+                (&class.image, source(class, *arch, &looked.cluster.version))
+            else {
+                continue;
+            };
             let Ok(newest) = self.parameter(&parameter).await else { continue };
             let is_news = newest != *pinned && self.known().newer_images.insert(newest.clone());
             if is_news {
@@ -315,10 +322,9 @@ impl RegionSupplier {
     }
 
     async fn image(&self, class: &NodeClass, arch: Arch, version: &str) -> Result<String, NoImage> {
-        let id = match (&class.image, newest_parameter(class, arch, version)) {
-            (Image::Id(id), _) => id.clone(),
-            (Image::Release(release), _) => self.parameter(&release_parameter(class.family, arch, version, release)).await?,
-            (Image::Newest | Image::Parameter(_), parameter) => self.parameter(&parameter.unwrap_or_default()).await?,
+        let id = match source(class, arch, version) {
+            Source::Id(id) => id,
+            Source::Parameter(parameter) => self.parameter(&parameter).await?,
         };
         let found: Images = self.api.ask(Service::Ec2, &Form::ec2("DescribeImages").with_list("ImageId", [&id])).await?;
         let found = found.images_set.into_iter().find(|image| image.image_id == id);
@@ -348,31 +354,29 @@ const fn aws_arch(arch: Arch) -> &'static str {
     }
 }
 
-/// The parameter of SSM with that release of the image that AWS makes for Kubernetes of that version.
-fn release_parameter(family: Family, arch: Arch, version: &str, release: &str) -> String {
-    let arch = aws_arch(arch);
-    match family {
-        Family::Bottlerocket => format!("/aws/service/bottlerocket/aws-k8s-{version}-nvidia/{arch}/{release}/image_id"),
-        Family::Al2023 | Family::Custom => {
-            let image = format!("amazon-eks-node-al2023-{arch}-nvidia-{version}-{release}");
-            format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{arch}/nvidia/{image}/image_id")
-        }
-    }
+/// Where the id of an image is found.
+enum Source {
+    /// The file has it.
+    Id(String),
+    /// This parameter of SSM holds it.
+    Parameter(String),
 }
 
-/// The parameter of SSM that holds the newest image of a class; `None` where the class names one that stays.
-fn newest_parameter(class: &NodeClass, arch: Arch, version: &str) -> Option<String> {
+/// Where the image of a class is found, for Kubernetes of that version.
+fn source(class: &NodeClass, arch: Arch, version: &str) -> Source {
     let arch = aws_arch(arch);
-    match (&class.image, class.family) {
-        (Image::Id(_) | Image::Release(_), _) => None,
-        (Image::Parameter(parameter), _) => Some(parameter.clone()),
-        (Image::Newest, Family::Bottlerocket) => {
-            Some(format!("/aws/service/bottlerocket/aws-k8s-{version}-nvidia/{arch}/latest/image_id"))
+    let bottlerocket = |release: &str| format!("/aws/service/bottlerocket/aws-k8s-{version}-nvidia/{arch}/{release}/image_id");
+    let eks = |name: &str| format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{arch}/nvidia/{name}/image_id");
+    Source::Parameter(match (&class.image, class.family) {
+        (Image::Id(id), _) => return Source::Id(id.clone()),
+        (Image::Parameter(parameter), _) => parameter.clone(),
+        (Image::Newest, Family::Bottlerocket) => bottlerocket("latest"),
+        (Image::Release(release), Family::Bottlerocket) => bottlerocket(release),
+        (Image::Newest, Family::Al2023 | Family::Custom) => eks("recommended"),
+        (Image::Release(release), Family::Al2023 | Family::Custom) => {
+            eks(&format!("amazon-eks-node-al2023-{arch}-nvidia-{version}-{release}"))
         }
-        (Image::Newest, Family::Al2023 | Family::Custom) => {
-            Some(format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{arch}/nvidia/recommended/image_id"))
-        }
-    }
+    })
 }
 
 /// The call that finds what a file chooses.

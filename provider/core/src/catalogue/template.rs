@@ -10,6 +10,7 @@ use crate::base::kinds::Taint;
 use crate::base::sabotage;
 use crate::base::units::MiB;
 use crate::catalogue::isolation::shape_taint;
+use crate::facts::snapshot::Allocatable;
 use crate::market::offer::PODS;
 use crate::market::offer::{InstanceSpec, Place};
 use crate::market::sharing::Shares;
@@ -57,6 +58,14 @@ pub struct Resources {
     pub pods: u32,
     /// Advertised `nvidia.com/gpu`.
     pub gpus: u32,
+}
+
+impl Resources {
+    /// The same without GPUs, as a Node tells it.
+    pub const fn without_gpus(&self) -> Allocatable {
+        let Self { milli_cpu, memory, ephemeral, pods, gpus: _ } = *self;
+        Allocatable { milli_cpu, memory, ephemeral, pods }
+    }
 }
 
 /// The empty Node of a group.

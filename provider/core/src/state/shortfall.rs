@@ -34,7 +34,7 @@ pub struct NodeShortfall {
 impl NodeShortfall {
     /// What a node lacks; `None` where it has all that the template promises.
     pub fn of(node: &NodeName, has: Allocatable, template: &NodeTemplate, at: Timestamp) -> Option<Self> {
-        let promised = promised(template);
+        let promised = template.allocatable.without_gpus();
         let Allocatable { milli_cpu, memory, ephemeral, pods } = promised;
         let lacks = has.milli_cpu < milli_cpu || has.memory < memory || has.ephemeral < ephemeral || has.pods < pods;
         lacks.then(|| Self { node: node.clone(), at, promised, has })
@@ -42,7 +42,7 @@ impl NodeShortfall {
 
     /// Whether it still counts: a template that promises something else is another promise, and after [`COUNTS_FOR`] it is tried again.
     pub fn counts(&self, template: &NodeTemplate, now: Timestamp) -> bool {
-        self.promised == promised(template) && now.duration_since(self.at) < COUNTS_FOR
+        self.promised == template.allocatable.without_gpus() && now.duration_since(self.at) < COUNTS_FOR
     }
 
     /// A template that promises no more than the node has.
@@ -58,11 +58,6 @@ impl NodeShortfall {
         };
         NodeTemplate { allocatable, ..template.clone() }
     }
-}
-
-fn promised(template: &NodeTemplate) -> Allocatable {
-    let Resources { milli_cpu, memory, ephemeral, pods, gpus: _ } = template.allocatable;
-    Allocatable { milli_cpu, memory, ephemeral, pods }
 }
 
 impl fmt::Display for NodeShortfall {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use stoker_core::base::ids::{NodeGroupId, NodeName, ProviderId};
-use stoker_core::facts::snapshot::{Allocatable, ClusterFacts, Cordon, Drained, Hold, NodeFacts, Stuck};
+use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Stuck};
 use stoker_core::plan::Evict;
 use stoker_sim::model::{NodeView, SCALE_DOWN_DISABLED};
 
@@ -317,12 +317,7 @@ impl Scene {
                     (true, true) => Hold::Ours,
                     (true, false) => Hold::Theirs,
                 },
-                allocatable: Some(Allocatable {
-                    milli_cpu: node.allocatable.milli_cpu,
-                    memory: node.allocatable.memory,
-                    ephemeral: node.allocatable.ephemeral,
-                    pods: node.allocatable.pods,
-                }),
+                allocatable: Some(node.allocatable.without_gpus()),
                 shown: None,
                 cordon: match (node.unschedulable, closed) {
                     (true, true) => Cordon::Ours,

@@ -51,7 +51,7 @@ fn slot(cron: &str, zone: &str, hours: i64) -> Slot {
 }
 
 /// The floor comes up as it does with an autoscaler that enforces minimums and markets that sell.
-fn settle(world: &mut World) {
+pub(super) fn settle(world: &mut World) {
     for _ in 0..4 {
         world.pass();
         world.enforce_minimums();

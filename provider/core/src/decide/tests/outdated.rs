@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::floors::{nodes, with};
+use super::floors::{nodes, settle, with};
 use super::world::{GROUP_A, World, minutes, seconds};
 use super::*;
 use crate::base::calendar::{Cron, Slot, Zone};
@@ -35,34 +35,23 @@ pub(super) fn in_use(count: i32) -> World {
     let mut world = World::in_zone_a();
     world.policy(|policy| policy.pools[0].prefer = vec![CapacityType::OnDemand]);
     world.pass();
-    buy(&mut world, count);
+    world.bring(count, minutes(5));
+    world.pass();
     world.bind_pod();
     world.live(minutes(20));
     world
 }
 
-fn buy(world: &mut World, count: i32) {
-    world.increase(GROUP_A, count);
-    world.pass();
-    world.answer(|_| true);
-    world.pass();
-    world.advance(minutes(5));
-    world.observe();
-    world.join_new();
-    world.pass();
-}
-
 /// A floor of two warm nodes, both there.
 fn two_warm() -> World {
     let mut world = with(nodes(2));
-    world.pass();
-    come_back(&mut world);
+    settle(&mut world);
     assert_eq!(world.target(GROUP_A), 2);
     world.live(minutes(1));
     world
 }
 
-/// The autoscaler asks for what floors lack, and it comes.
+/// The autoscaler asks for what the floor lacks, and it comes: no more passes than that takes, as the next node is chosen soon.
 fn come_back(world: &mut World) {
     for _ in 0..2 {
         world.enforce_minimums();

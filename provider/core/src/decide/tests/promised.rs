@@ -13,9 +13,7 @@ fn promised(world: &World, group: &str) -> Resources {
 
 /// What a node has that is as its template says.
 fn as_promised(world: &World) -> Allocatable {
-    let Resources { milli_cpu, memory, ephemeral, pods, gpus: _ } =
-        world.catalogue.groups[&World::group(GROUP_A)].template.allocatable;
-    Allocatable { milli_cpu, memory, ephemeral, pods }
+    world.catalogue.groups[&World::group(GROUP_A)].template.allocatable.without_gpus()
 }
 
 /// One more node comes, and leaves so much to pods.

@@ -39,13 +39,7 @@ fn world_with(nodes: i32, rules: Stabilization, prefer: &[CapacityType]) -> Worl
 
 /// That many more nodes, booted in 5 min.
 fn more_nodes(world: &mut World, nodes: i32) {
-    world.increase(GROUP_A, nodes);
-    world.pass();
-    world.answer(|_| true);
-    world.pass();
-    world.advance(minutes(5));
-    world.observe();
-    world.join_new();
+    world.bring(nodes, minutes(5));
     step(world);
 }
 

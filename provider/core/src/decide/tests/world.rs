@@ -575,6 +575,17 @@ impl World {
         }
     }
 
+    /// So many nodes are ordered in zone a, bought, and join after that time.
+    pub(super) fn bring(&mut self, nodes: i32, boot: SignedDuration) {
+        self.increase(GROUP_A, nodes);
+        self.pass();
+        self.answer(|_| true);
+        self.pass();
+        self.advance(boot);
+        self.observe();
+        self.join_new();
+    }
+
     /// Those that have not yet do.
     pub(super) fn join_new(&mut self) {
         let known = self.cluster.nodes.clone();

@@ -8,12 +8,7 @@ use crate::policy::rules::warm_floor::Mechanism;
 /// So many nodes are ordered as if for pods, and come; no pod does.
 fn bought(world: &mut World, nodes: i32) {
     world.pass();
-    world.increase(GROUP_A, nodes);
-    world.pass();
-    world.answer(|_| true);
-    world.pass();
-    world.observe();
-    world.join_new();
+    world.bring(nodes, jiff::SignedDuration::ZERO);
     world.pass();
 }
 
