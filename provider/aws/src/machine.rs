@@ -22,6 +22,11 @@ pub(crate) fn instance_id(provider_id: &ProviderId) -> Option<&str> {
     provider_id.as_str().strip_prefix("aws:///")?.split_once('/').map(|(_, id)| id)
 }
 
+/// The name of the zone of the machine that is called so.
+pub(crate) fn zone_name(provider_id: &ProviderId) -> Option<&str> {
+    provider_id.as_str().strip_prefix("aws:///")?.split_once('/').map(|(zone, _)| zone)
+}
+
 /// The machine; `zone_id` knows zones by their names, for answers that have no id of theirs.
 ///
 /// # Errors

@@ -21,8 +21,10 @@ pub(crate) enum Meaning {
     No(Refusal),
     /// The subnet has no address left: another of the zone may.
     SubnetFull(String),
-    /// What was looked up before the call is not there any more: look it up anew.
+    /// What was looked up before the call is not there any more: look it up again.
     Stale(String),
+    /// The same of the image.
+    StaleImage(String),
     /// There may be a machine under this token already.
     Look(String),
     /// Nobody knows, or nobody was asked.
@@ -80,7 +82,7 @@ pub(crate) fn meaning(failure: &Failure, launch: &Launch) -> Meaning {
             no(RefusalKind::Permission, RefusalScope::Region)
         }
         "InvalidSubnetID.NotFound" | "InvalidGroup.NotFound" => Meaning::Stale(text),
-        code if code.starts_with("InvalidAMIID.") => Meaning::Stale(text),
+        code if code.starts_with("InvalidAMIID.") => Meaning::StaleImage(text),
         "IdempotentParameterMismatch" => Meaning::Look(text),
         // It was made and has ended: where that is still listed, its reason counts instead.
         "IdempotentInstanceTerminated" => no(RefusalKind::OutOfCapacity, RefusalScope::Market),

@@ -238,8 +238,7 @@ impl Aws {
 
     /// The region of a machine: its id names the zone, whose name begins with the region's.
     fn region_of(regions: &BTreeMap<Region, Arc<RegionSupplier>>, id: &ProviderId) -> Option<Arc<RegionSupplier>> {
-        let zone = id.as_str().strip_prefix("aws:///")?.split('/').next()?;
-        machine::instance_id(id)?;
+        let zone = machine::zone_name(id)?;
         let of_zone = regions.iter().filter(|(name, _)| zone.starts_with(name.as_str()));
         of_zone.max_by_key(|(name, _)| name.as_str().len()).map(|(_, region)| Arc::clone(region))
     }

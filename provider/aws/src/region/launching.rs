@@ -102,16 +102,18 @@ impl RegionSupplier {
                     };
                     self.look_before_no(launch, &token, &looked, refusal).await
                 }
-                Meaning::Stale(_) if !renewed => {
+                Meaning::Stale(_) | Meaning::StaleImage(_) if !renewed => {
                     renewed = true;
-                    self.forget_looked_up();
+                    let is_image = matches!(said, Meaning::StaleImage(_));
+                    let image = class_of(config, launch.node_class.as_ref()).ok().filter(|_| is_image);
+                    self.doubt_look(image.map(|(class, _)| (class, arch_of(launch))));
                     match self.looked_up(config).await {
                         Ok(anew) => looked = anew,
                         Err(why) => return LaunchOutcome::unclear(why),
                     }
                     continue;
                 }
-                Meaning::Look(message) | Meaning::Stale(message) => {
+                Meaning::Look(message) | Meaning::Stale(message) | Meaning::StaleImage(message) => {
                     let refusal = Refusal::of_market(RefusalKind::Config, message);
                     self.look_before_no(launch, &token, &looked, refusal).await
                 }
@@ -123,8 +125,7 @@ impl RegionSupplier {
     fn prepared<'a>(&self, config: &'a Config, launch: &Launch, looked: &'a LookedUp) -> Result<Prepared<'a>, Meaning> {
         let config_fault = |why: String| Meaning::No(Refusal::of_market(RefusalKind::Config, why));
         let (name, class) = class_of(config, launch.node_class.as_ref()).map_err(config_fault)?;
-        let arch = launch.spec.as_ref().map_or(Arch::Amd64, |spec| spec.arch);
-        let image = looked.image(name, arch).map_err(|no_image| match no_image {
+        let image = looked.image(name, arch_of(launch)).map_err(|no_image| match no_image {
             NoImage { why, is_certain: true } => config_fault(why),
             NoImage { why, .. } => Meaning::Unclear(why),
         })?;
@@ -292,6 +293,10 @@ impl RegionSupplier {
         asked.insert(request.key.clone(), id.clone());
         Ok((id, is_block))
     }
+}
+
+fn arch_of(launch: &Launch) -> Arch {
+    launch.spec.as_ref().map_or(Arch::Amd64, |spec| spec.arch)
 }
 
 /// The reservation that a launch is bought from, where the policy calls it by its id.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use futures::future::join_all;
 use jiff::Timestamp;
 use stoker_core::base::ids::{ProviderId, ZoneId};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
@@ -40,7 +41,7 @@ pub(crate) struct Listed {
     /// What machines were made with, where they say.
     made_with: BTreeMap<ProviderId, MadeWith>,
     /// Machines that bear the cluster's tag and cannot be read.
-    pub(crate) unreadable: Vec<String>,
+    unreadable: Vec<String>,
     /// Machines that are stopped, which ours never are on purpose.
     stopped: Vec<String>,
 }
@@ -55,6 +56,49 @@ pub(crate) enum Shutdown {
 }
 
 impl Listed {
+    fn nothing(as_of: Timestamp) -> Self {
+        Self {
+            asked_at: Instant::now(),
+            machines: Listing { as_of, ..Listing::default() },
+            made_with: BTreeMap::new(),
+            unreadable: Vec::new(),
+            stopped: Vec::new(),
+        }
+    }
+
+    /// When that zone was listed.
+    fn as_of(&self, zone: &ZoneId) -> Timestamp {
+        self.machines.late_zones.get(zone).copied().unwrap_or(self.machines.as_of)
+    }
+
+    /// The machines of that zone alone.
+    fn of_zone(&self, zone: &ZoneId) -> Self {
+        let mut of_zone = Self::nothing(self.as_of(zone));
+        let machines = self.machines.instances.iter().filter(|(_, made)| made.market.place.zone == *zone);
+        of_zone.machines.instances = machines.map(|(id, made)| (id.clone(), Arc::clone(made))).collect();
+        of_zone.made_with.clone_from(&self.made_with);
+        of_zone.made_with.retain(|id, _| of_zone.machines.instances.contains_key(id));
+        of_zone
+    }
+
+    /// Adds what another zone has.
+    fn extend(&mut self, other: Self) {
+        self.machines.instances.extend(other.machines.instances);
+        self.machines.ended.extend(other.machines.ended);
+        self.made_with.extend(other.made_with);
+        self.unreadable.extend(other.unreadable);
+        self.stopped.extend(other.stopped);
+    }
+
+    /// What is wrong with it.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
+        let late = self.machines.late_zones.iter().map(|(zone, as_of)| {
+            let since = if *as_of == Timestamp::UNIX_EPOCH { "yet".to_owned() } else { format!("since {as_of:.0}") };
+            format!("EC2 does not list the machines of zone {zone}, not {since}: nothing is bought or concluded there")
+        });
+        late.chain(self.unreadable.iter().cloned())
+    }
+
     fn is_busy(&self) -> bool {
         let moves = |made: &Arc<Instance>| matches!(made.state, InstanceState::Pending | InstanceState::Stopping);
         self.machines.instances.values().any(moves)
@@ -132,19 +176,63 @@ impl RegionSupplier {
         listing
     }
 
-    /// Asks for every page: one that fails fails them all, so that no machine seems to be missing.
+    /// Every machine of the region. With a zone that is down EC2 fails the question for the region: then each zone is asked by itself.
     async fn ask_for_all(&self, now: Timestamp) -> Result<Listed, Failure> {
-        let asked_at = Instant::now();
+        let listing = match self.ask_in(None, now).await {
+            Err(failure @ Failure::Said(_)) if failure.class() == Class::Transient => self.ask_by_zone(now, failure).await?,
+            answer => answer?,
+        };
+        // Other credentials see nothing of ours, and all would seem lost.
+        self.account().await?;
+        Ok(listing)
+    }
+
+    /// The machines of the zones that answer, and those that the others had when they did.
+    async fn ask_by_zone(&self, now: Timestamp, failure: Failure) -> Result<Listed, Failure> {
+        let before = self.known().listing.clone();
+        let zones = self.zones(before.as_ref());
+        let answers = zones.into_iter().map(async |(name, zone)| (zone, self.ask_in(Some(&name), now).await));
+        let mut all = Listed::nothing(now);
+        let mut has_answer = false;
+        for (zone, answer) in join_all(answers).await {
+            if let Ok(listed) = answer {
+                has_answer = true;
+                all.extend(listed);
+                continue;
+            }
+            tracing::debug!(region = %self.name, %zone, "the zone is not listed; keeping what it had");
+            let as_of = before.as_ref().map(|before| before.as_of(&zone));
+            all.machines.late_zones.insert(zone.clone(), as_of.unwrap_or(Timestamp::UNIX_EPOCH));
+            all.extend(before.as_ref().map(|before| before.of_zone(&zone)).unwrap_or_else(|| Listed::nothing(now)));
+        }
+        if has_answer { Ok(all) } else { Err(failure) }
+    }
+
+    /// The zones in which it may have machines: their names, and their ids.
+    fn zones(&self, listing: Option<&Listed>) -> BTreeMap<String, ZoneId> {
+        let known = self.known();
+        let made = known.made.values().map(|(made, _)| made);
+        let listed = listing.into_iter().flat_map(|listing| listing.machines.instances.values());
+        let of_machines = made.chain(listed).filter_map(|made| {
+            let name = machine::zone_name(&made.provider_id)?;
+            Some((name.to_owned(), made.market.place.zone.clone()))
+        });
+        known.looked_up.iter().flat_map(|looked| looked.zones()).chain(of_machines).collect()
+    }
+
+    /// Asks for every page, in a zone or in all: one that fails fails them all, so that no machine seems to be missing.
+    async fn ask_in(&self, zone: Option<&str>, now: Timestamp) -> Result<Listed, Failure> {
         let states = ["pending", "running", "shutting-down", "stopping", "stopped", "terminated"];
-        let all = Form::ec2("DescribeInstances")
+        let mut all = Form::ec2("DescribeInstances")
             .filter(&format!("tag:{CLUSTER_LABEL}"), [self.cluster.as_str()])
             .filter("instance-state-name", states)
             .with("MaxResults", PAGE.to_string());
+        if let Some(zone) = zone {
+            all = all.filter("availability-zone", [zone]);
+        }
         let zones = self.known().looked_up.clone();
         let zone_id = |name: &str| -> Option<ZoneId> { zones.as_ref()?.zone_id(name) };
-        let machines = Listing { as_of: now, ..Listing::default() };
-        let mut listing =
-            Listed { asked_at, machines, made_with: BTreeMap::new(), unreadable: Vec::new(), stopped: Vec::new() };
+        let mut listing = Listed::nothing(now);
         let (mut page, mut seen) = (all.clone(), BTreeSet::new());
         loop {
             let Machines { reservation_set, next_token } = self.api.ask(Service::Ec2, &page).await?;
@@ -157,16 +245,13 @@ impl RegionSupplier {
                 }
                 self.list_one(&mut listing, &machine, zone_id);
             }
-            let Some(next) = next_token else { break };
+            let Some(next) = next_token else { return Ok(listing) };
             if listing.machines.instances.len() + listing.machines.ended.len() > MOST || !seen.insert(next.clone()) {
                 let why = format!("the listing has more than {MOST} machines, or goes round in circles");
                 return Err(Failure::NoAnswer { action: "DescribeInstances", why });
             }
             page = all.clone().with("NextToken", next);
         }
-        // Other credentials see nothing of ours, and all would seem lost.
-        self.account().await?;
-        Ok(listing)
     }
 
     fn list_one(&self, listing: &mut Listed, machine: &Machine, zone_id: impl Fn(&str) -> Option<ZoneId>) {
@@ -257,7 +342,11 @@ impl RegionSupplier {
             return Ok(true);
         }
         let listing = known.listing.as_ref().ok_or("the machines of its region are not listed yet")?;
-        Ok(listing.machines.instances.contains_key(id))
+        let is_listed = listing.machines.instances.contains_key(id);
+        if !is_listed && !listing.machines.late_zones.is_empty() {
+            return Err("EC2 does not list the machines of every zone at the moment".to_owned());
+        }
+        Ok(is_listed)
     }
 
     async fn end_some(&self, ids: &[String], shutdown: Shutdown) -> Result<(), Failure> {

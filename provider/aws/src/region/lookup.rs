@@ -48,6 +48,8 @@ impl From<Failure> for NoImage {
 #[derive(Debug, Clone)]
 pub(crate) struct LookedUp {
     at: Instant,
+    /// Something of it was found to be wrong: launches do not go by it.
+    is_doubted: bool,
     pub(crate) account: String,
     /// Those of a zone, the one with most free addresses first.
     pub(crate) subnets: BTreeMap<ZoneId, Vec<Subnet>>,
@@ -96,6 +98,12 @@ impl LookedUp {
         told.or_else(|| self.zone_id(&one.availability_zone))
     }
 
+    /// The names and ids of its zones.
+    pub(crate) fn zones(&self) -> impl Iterator<Item = (String, ZoneId)> {
+        let named = |(zone, subnets): (&ZoneId, &Vec<Subnet>)| Some((subnets.first()?.availability_zone.clone(), zone.clone()));
+        self.subnets.iter().filter_map(named)
+    }
+
     /// The id of the zone of that name.
     pub(crate) fn zone_id(&self, name: &str) -> Option<ZoneId> {
         let is_named = |subnets: &Vec<Subnet>| subnets.iter().any(|subnet| subnet.availability_zone == name);
@@ -108,12 +116,12 @@ impl RegionSupplier {
     pub(super) async fn looked_up(&self, config: &Config) -> Result<Arc<LookedUp>, String> {
         // By credentials of another account nothing is made, whatever was known of the right one.
         if let Err(failure @ Failure::NoCredentials(_)) = self.account().await {
-            let mut known = self.known();
-            known.looked_up = None;
-            return Err(known.look_failed.insert(failure.to_string()).clone());
+            self.doubt_look(None);
+            return Err(self.known().look_failed.insert(failure.to_string()).clone());
         }
         let before = self.known().looked_up.clone();
-        let is_fresh = |looked: &Arc<LookedUp>| looked.at.elapsed() < COUNTS_FOR && looked.is_of(config);
+        let counts = |looked: &Arc<LookedUp>| !looked.is_doubted && looked.is_of(config);
+        let is_fresh = |looked: &Arc<LookedUp>| looked.at.elapsed() < COUNTS_FOR && counts(looked);
         if let Some(looked) = before.clone().filter(is_fresh) {
             return Ok(looked);
         }
@@ -128,27 +136,32 @@ impl RegionSupplier {
             Ok(looked) => {
                 let looked = Arc::new(looked);
                 known.looked_up = Some(Arc::clone(&looked));
-                known.last_look = Some(Arc::clone(&looked));
                 Ok(looked)
             }
             // Throttled, or a bad minute: launches by what was known are right as long as that is.
-            Err(failure) => before.filter(|looked| looked.is_of(config)).ok_or_else(|| failure.to_string()),
+            Err(failure) => before.filter(counts).ok_or_else(|| failure.to_string()),
         }
     }
 
     /// What was looked up last, however old: by it machines are outdated or not. It is looked up where nothing was yet, as a machine of
     /// which nobody says that it is outdated seems to be none any more. `None` where that cannot be had.
     pub(crate) async fn last_look(&self, config: &Config) -> Option<Arc<LookedUp>> {
-        let last = self.known().last_look.clone();
+        let last = self.known().looked_up.clone();
         match last {
             Some(last) => Some(last),
             None => timeout(FIRST_LOOK_WITHIN, self.looked_up(config)).await.ok()?.ok(),
         }
     }
 
-    /// What was looked up is looked up anew by the next launch.
-    pub(super) fn forget_looked_up(&self) {
-        self.known().looked_up = None;
+    /// The next launch looks everything up again. Images stay pinned, but for that one.
+    pub(super) fn doubt_look(&self, image: Option<(&NodeClassName, Arch)>) {
+        if let Some(looked) = &mut self.known().looked_up {
+            let looked = Arc::make_mut(looked);
+            looked.is_doubted = true;
+            if let Some((class, arch)) = image {
+                looked.images.remove(&(class.clone(), arch));
+            }
+        }
     }
 
     /// The account that the credentials are of. Asked once for each access key.
@@ -235,7 +248,21 @@ impl RegionSupplier {
         let (at, classes, of_cluster) = (Instant::now(), config.classes.clone(), config.cluster.clone());
         let groups = groups.into_iter().map(|(id, _)| id).collect();
         let eks = config.cluster.name.clone();
-        Ok(LookedUp { of_cluster, at, eks, account, subnets: by_zone, groups, cluster, cluster_at, images, classes, faults })
+        let is_doubted = false;
+        Ok(LookedUp {
+            of_cluster,
+            at,
+            is_doubted,
+            eks,
+            account,
+            subnets: by_zone,
+            groups,
+            cluster,
+            cluster_at,
+            images,
+            classes,
+            faults,
+        })
     }
 
     async fn subnets(&self) -> Result<Vec<Subnet>, Failure> {

@@ -69,9 +69,8 @@ struct Caller {
 struct Known {
     /// Whose credentials were used so far.
     caller: Option<Caller>,
+    /// What was looked up last.
     looked_up: Option<Arc<LookedUp>>,
-    /// What was looked up last, which outlives its use for launches.
-    last_look: Option<Arc<LookedUp>>,
     /// When newer images were asked for.
     newer_asked_at: Option<Instant>,
     /// Images that are newer than those that nodes boot, once they were told of.
@@ -125,7 +124,7 @@ impl RegionSupplier {
     /// up by the old part is looked up anew.
     pub(crate) fn replaced(&self, config: RegionConfig, api: Api) -> Arc<Self> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
-        self.forget_looked_up();
+        self.doubt_look(None);
         let (name, cluster, changed) = (self.name.clone(), self.cluster.clone(), Arc::clone(&self.changed));
         let anew = Self::new(name, config, cluster, api, self.types.clone(), changed);
         Arc::new(Self { started_at: self.started_at, known: Arc::clone(&self.known), ..anew })
@@ -147,10 +146,10 @@ impl RegionSupplier {
     /// What keeps it from making all that it might, each with its cure.
     pub(crate) fn faults(&self) -> Vec<String> {
         let known = self.known();
-        let unreadable = known.listing.iter().flat_map(|listing| listing.unreadable.iter().cloned());
+        let of_listing = known.listing.iter().flat_map(Listed::faults);
         let of_look = known.looked_up.iter().flat_map(|looked| looked.faults.iter().cloned());
         let failed = [&known.look_failed, &known.notices_failed].into_iter().flatten().cloned();
-        let mut faults: Vec<String> = failed.chain(of_look).chain(known.facts.faults()).chain(unreadable).collect();
+        let mut faults: Vec<String> = failed.chain(of_look).chain(known.facts.faults()).chain(of_listing).collect();
         faults.extend(self.api.clock_fault());
         faults.into_iter().map(|fault| format!("{}: {fault}", self.name)).collect()
     }

@@ -111,12 +111,47 @@ async fn a_page_that_fails_makes_a_listing_old_and_no_machine_lost() {
     bench.world(|world| world.fault(page.matching("NextToken", "page-2*").region("us-east-1")));
     let later = bench.list().await.unwrap();
     assert_eq!(later.instances.keys().cloned().collect::<BTreeSet<_>>(), all);
-    assert_eq!(listed_at(&later, "us-east-1"), Some(listed.as_of()));
+    assert_eq!(later.as_of_in(&bench.usual(1).request.market.place), listed.as_of());
     assert!(later.as_of() > listed.as_of(), "the other region is listed anew");
     // The other region goes on: what is ended there is seen.
     assert_eq!(bench.end(std::slice::from_ref(&west.provider_id)).await[&west.provider_id], Ok(()));
     sleep(Duration::from_mins(1)).await;
     assert_eq!(bench.list().await.unwrap().instances.len(), 5);
+}
+
+/// A zone that is down fails the question for its whole region. The others' machines are listed and end all the same.
+#[tokio::test(start_paused = true)]
+async fn a_zone_that_is_down_blinds_no_other() {
+    let mut bench = Bench::new().await;
+    let up = bench.made(&bench.usual(1)).await;
+    let down = bench.made(&bench.order(2, "g6.xlarge", "use1-az2", CapacityType::OnDemand)).await;
+    sleep(Duration::from_mins(6)).await;
+    let before = bench.list().await.unwrap();
+    assert_eq!((before.instances.len(), before.late_zones.len()), (2, 0));
+    bench.world(|world| {
+        world.fault(Rule::of("DescribeInstances", Fault::None).matching("Filter.availability-zone", "us-east-1a"));
+        world.fault(Rule::of("DescribeInstances", Fault::status(500, "InternalError", "later")));
+    });
+    sleep(Duration::from_secs(30)).await;
+    let listed = bench.list().await.unwrap();
+    assert!(listed.complete && listed.instances.len() == 2);
+    assert!(listed.as_of_in(&up.market.place) > before.as_of());
+    assert_eq!(listed.as_of_in(&down.market.place), before.as_of());
+    assert!(bench.faults().contains("the machines of zone use1-az2"), "{}", bench.faults());
+    assert_eq!(bench.end(std::slice::from_ref(&up.provider_id)).await[&up.provider_id], Ok(()));
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(bench.list().await.unwrap().instances.keys().collect::<Vec<_>>(), [&down.provider_id]);
+    // Whoever has forgotten what the zone had does not take it for empty, and does not call a machine there ended.
+    bench.restart().await;
+    bench.facts().await;
+    let listed = bench.list().await.unwrap();
+    assert_eq!((listed.instances.len(), listed.as_of_in(&down.market.place)), (0, Timestamp::UNIX_EPOCH));
+    bench.end(std::slice::from_ref(&down.provider_id)).await.remove(&down.provider_id).unwrap().unwrap_err();
+    bench.world(|world| world.rules.clear());
+    sleep(Duration::from_secs(30)).await;
+    let listed = bench.list().await.unwrap();
+    assert!(listed.instances.contains_key(&down.provider_id) && listed.late_zones.is_empty());
+    assert_eq!(bench.faults(), "");
 }
 
 /// Scenario 13: a region that was never listed is as old as time, and all of them down are an error.

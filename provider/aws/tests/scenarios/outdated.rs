@@ -48,12 +48,30 @@ async fn a_newer_image_makes_machines_outdated_once_new_ones_boot_it() {
     let now = publish(&bench, "v20261101");
     sleep(Duration::from_mins(10)).await;
     assert_eq!(outdated(&bench, &made.provider_id).await, None);
+    // It stays when something else that was looked up is gone.
+    let subnet_gone = Fault::status(400, "InvalidSubnetID.NotFound", "gone");
+    bench.world(|world| world.fault(Rule::of("RunInstances", subnet_gone).times(1)));
+    bench.made(&bench.usual(3)).await;
+    assert!(bench.world(|world| world.alive().iter().all(|machine| machine.image == runs)));
     bench.restart().await;
     let told = Some(Outdated::Image { runs, now });
     assert_eq!(listed(&bench, &made.provider_id).await, Some(told.clone()), "by the first listing already");
     let second = bench.made(&bench.usual(2)).await;
     assert_eq!(outdated(&bench, &second.provider_id).await, None);
     assert_eq!(outdated(&bench, &made.provider_id).await, told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_is_gone_is_looked_up_again() {
+    let bench = Bench::new().await;
+    bench.made(&bench.usual(1)).await;
+    let now = publish(&bench, "v20261101");
+    let gone = Fault::status(400, "InvalidAMIID.NotFound", "gone");
+    bench.world(|world| world.fault(Rule::of("RunInstances", gone).times(1)));
+    let launch = bench.usual(2);
+    bench.made(&launch).await;
+    let id = bench.id_of(&launch);
+    assert_eq!(bench.world(|world| world.machines[&id].image.clone()), now);
 }
 
 #[tokio::test(start_paused = true)]

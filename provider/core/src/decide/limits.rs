@@ -133,7 +133,7 @@ fn next_moments(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<jiff::Timestamp> 
         .suppliers
         .values()
         .flatten()
-        .flat_map(|inventory| inventory.covered.moments())
+        .flat_map(|inventory| inventory.moments())
         .map(|as_of| after(as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
     let commitments = pass.catalogue.policy.commitments.iter().flat_map(Commitment::moments);
     let pools = pass.catalogue.policy.pools.iter();

@@ -339,6 +339,9 @@ pub struct Observation {
     /// Regions of whose machines it is not known now whether they are impaired, although their supplier tells it at other times.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unsure: BTreeSet<(Cloud, Region)>,
+    /// Zones that did not answer when the rest of their region did, and when each was listed last.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub late_zones: BTreeMap<ZoneId, Timestamp>,
     /// Every instance that carries this cluster's name. An instance that ended is not listed.
     pub instances: BTreeMap<ProviderId, Arc<Instance>>,
 }
@@ -374,6 +377,8 @@ pub struct Listing {
     pub outdated: BTreeMap<ProviderId, Option<Outdated>>,
     /// As in [`Observation`]; `None` where it is not known now whether machines are impaired.
     pub impaired: Option<BTreeMap<ProviderId, String>>,
+    /// As in [`Observation`].
+    pub late_zones: BTreeMap<ZoneId, Timestamp>,
 }
 
 /// Why a machine ended.
@@ -412,6 +417,7 @@ impl Observation {
             outdated: BTreeMap::new(),
             impaired: BTreeMap::new(),
             unsure: BTreeSet::new(),
+            late_zones: BTreeMap::new(),
             instances,
         }
     }
@@ -441,6 +447,7 @@ impl Observation {
                 all.ended.extend(listing.ended);
                 all.outdated.extend(listing.outdated);
                 all.impaired.extend(listing.impaired.unwrap_or_default());
+                all.late_zones.extend(listing.late_zones);
             }
         }
         Self { covered: Covered::Regions(regions), ..all }
@@ -451,14 +458,20 @@ impl Observation {
         self.covered.moments().max().unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
-    /// When the listing of that place's region was true; at the beginning of time, where it does not cover that region.
+    /// When the listing of that place was true; at the beginning of time, where it does not cover the place's region.
     pub fn as_of_in(&self, place: &Place) -> Timestamp {
-        self.covered.region(place).unwrap_or(Timestamp::UNIX_EPOCH)
+        let late = self.late_zones.get(&place.zone).copied();
+        late.or_else(|| self.covered.region(place)).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    /// The moments as of which its parts were listed.
+    pub fn moments(&self) -> impl Iterator<Item = Timestamp> {
+        self.covered.moments().chain(self.late_zones.values().copied())
     }
 
     /// When the oldest part of the listing was true.
     pub fn oldest(&self) -> Timestamp {
-        self.covered.moments().min().unwrap_or(Timestamp::UNIX_EPOCH)
+        self.moments().min().unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     /// The same, with nothing later than `now`: the supplier's clock may be ahead.
@@ -468,6 +481,7 @@ impl Observation {
             Covered::Everywhere(as_of) => *as_of = now.min(*as_of),
             Covered::Regions(regions) => regions.values_mut().for_each(|as_of| *as_of = now.min(*as_of)),
         }
+        self.late_zones.values_mut().for_each(|as_of| *as_of = now.min(*as_of));
         for made in self.instances.values_mut().filter(|made| made.launched_at > now) {
             *made = Arc::new(Instance::clone(made).happened_by(now));
         }
@@ -490,7 +504,7 @@ impl Covered {
     }
 
     /// The moments as of which it was listed.
-    pub fn moments(&self) -> impl Iterator<Item = Timestamp> {
+    fn moments(&self) -> impl Iterator<Item = Timestamp> {
         let (everywhere, regions) = match self {
             Self::Everywhere(as_of) => (Some(*as_of), None),
             Self::Regions(regions) => (None, Some(regions.values().copied())),
