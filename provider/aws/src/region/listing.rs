@@ -203,7 +203,7 @@ impl RegionSupplier {
             tracing::debug!(region = %self.name, %zone, "the zone is not listed; keeping what it had");
             let as_of = before.as_ref().map(|before| before.as_of(&zone));
             all.machines.late_zones.insert(zone.clone(), as_of.unwrap_or(Timestamp::UNIX_EPOCH));
-            all.extend(before.as_ref().map(|before| before.of_zone(&zone)).unwrap_or_else(|| Listed::nothing(now)));
+            all.extend(before.as_ref().map_or_else(|| Listed::nothing(now), |before| before.of_zone(&zone)));
         }
         if has_answer { Ok(all) } else { Err(failure) }
     }
