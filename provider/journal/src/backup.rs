@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::{JournalError, StoreError};
+use super::place::{Location, Place};
 use super::read::Reader;
 use super::readings::Readings;
 use super::state_lock::StateLock;
@@ -15,7 +16,7 @@ impl Reader {
     /// Opens a backup to read it.
     pub async fn open_backup(path: &Path) -> Result<Self, JournalError> {
         let store = Store::open_file_read_only(path.to_owned(), &JOURNAL).await.map_err(JournalError::of_backup)?;
-        let readings = Readings::new(path.parent().unwrap_or(Path::new(".")), false);
+        let readings = Readings::of_reader(&Place::from(path.parent().unwrap_or(Path::new("."))));
         Ok(Self { store, readings })
     }
 
@@ -37,12 +38,20 @@ impl Reader {
     }
 
     async fn write_backup(&self, part: &Path, to: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let name = part.to_str().ok_or("its name is no text")?;
-        private::options().write(true).truncate(true).open(part)?;
-        private::restrict(part)?;
-        self.store.copy_into(name).await?;
-        private::sync(part)?;
-        fs::rename(part, to)?;
+        if let Location::Database(_) = self.store.at() {
+            let made = self.copy_journal(&Place::from(part)).await;
+            let placed = made.is_ok().then(|| fs::rename(part.join(JOURNAL.file), to));
+            fs::remove_dir_all(part)?;
+            made?;
+            placed.transpose()?;
+        } else {
+            let name = part.to_str().ok_or("its name is no text")?;
+            private::options().write(true).truncate(true).open(part)?;
+            private::restrict(part)?;
+            self.store.copy_into(name).await?;
+            private::sync(part)?;
+            fs::rename(part, to)?;
+        }
         private::sync(to)?;
         Ok(())
     }
@@ -75,6 +84,34 @@ impl Journal {
     }
 }
 
+impl Journal {
+    /// Makes a backup the journal of a database that has none, as [`restore`](Self::restore) does for a state directory.
+    ///
+    /// # Errors
+    /// Where there is a journal, or the backup is damaged or none; then nothing changed.
+    pub async fn restore_into(to: &Place, backup: &Path) -> Result<(), JournalError> {
+        let given = Reader::open_backup(backup).await?;
+        let restored = async {
+            given.check().await.map_err(JournalError::of_backup)?;
+            given.copy_journal(to).await?;
+            let store = Store::open(to, &JOURNAL).await?;
+            let settled = async {
+                let mut db = store.write().await?;
+                forget_orders(&mut db).await?;
+                // Without a name: the first start on it takes care.
+                marker::unname(&mut db).await?;
+                error::While::during(db.commit().await, "committing")
+            };
+            let settled = settled.await;
+            store.close().await;
+            settled.map_err(|error| JournalError::writing(store.at(), error))
+        };
+        let restored = restored.await;
+        given.close().await;
+        restored
+    }
+}
+
 fn failed(path: &Path, source: std::io::Error) -> JournalError {
     JournalError::Restore { path: path.to_owned(), source }
 }
@@ -87,14 +124,14 @@ async fn make(dir: &Path, backup: &Reader) -> Result<PathBuf, JournalError> {
     // By the database and not byte by byte: a backup that somebody opened may have entries in a file beside it.
     let name = made.to_str().ok_or_else(|| failed(&made, std::io::ErrorKind::InvalidFilename.into()))?;
     backup.store.copy_into(name).await.map_err(|source| failed(&made, std::io::Error::other(source)))?;
-    let store = Store::open(dir, &JOURNAL).await?;
+    let store = Store::open(&Place::from(dir), &JOURNAL).await?;
     let settled = match store.write().await {
         Ok(db) => settle(db).await,
         Err(error) => Err(error),
     };
     // Closed, all of it is in one file.
     store.close().await;
-    settled.map_err(|error| JournalError::writing(&made, error))?;
+    settled.map_err(|error| JournalError::writing(&Location::File(made.clone()), error))?;
     Ok(made)
 }
 

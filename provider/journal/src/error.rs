@@ -1,9 +1,11 @@
 //! Why the journal could not be opened, written or read.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use stoker_core::base::ids::DecisionId;
+
+use crate::place::Location;
 
 /// Why the journal could not be opened, written or read. What failed left nothing half done.
 #[derive(Debug, thiserror::Error)]
@@ -17,21 +19,20 @@ pub enum JournalError {
         source: io::Error,
     },
     /// There is no journal to read.
-    #[error("journal {}: is not there; give the state directory of a Stoker that has run", path.display())]
+    #[error("journal {at}: is not there; give the state directory or the database of a Stoker that has run")]
     Missing {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
     },
     /// A newer release wrote it.
     #[error(
-        "journal {}: was written by a newer release: its schema is {found}, this release knows up to {ours}; nothing was \
-         changed: start that release, or move the file away to start afresh (machines are then found again in the suppliers' \
-         inventories)",
-        path.display()
+        "journal {at}: was written by a newer release: its schema is {found}, this release knows up to {ours}; nothing was \
+         changed: start that release, or {} to start afresh (machines are then found again in the suppliers' inventories)",
+        at.start_afresh()
     )]
     Newer {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
         /// Its schema.
         found: i64,
         /// The newest schema that this release knows.
@@ -39,33 +40,32 @@ pub enum JournalError {
     },
     /// An older release wrote it, and it is only to be read.
     #[error(
-        "journal {}: was written by an older release: its schema is {found}, this release reads {ours}; read it with the release that \
-         serves it, or start this one on it once",
-        path.display()
+        "journal {at}: was written by an older release: its schema is {found}, this release reads {ours}; read it with the release that \
+         serves it, or start this one on it once"
     )]
     Older {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
         /// Its schema.
         found: i64,
         /// The schema that this release reads.
         ours: i64,
     },
     /// It is a database, but of something else.
-    #[error("journal {}: is another program's database; nothing was changed: give another state directory", path.display())]
+    #[error("journal {at}: is another program's database; nothing was changed: give {}", at.another())]
     Foreign {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
     },
     /// It is damaged, or no database at all.
     #[error(
-        "journal {}: is damaged; nothing was changed: restore a backup of it (stoker restore), or move it and its -wal file away to start \
-         afresh (machines are then found again in the suppliers' inventories)",
-        path.display()
+        "journal {at}: is damaged; nothing was changed: restore a backup of it (stoker restore), or {} to start afresh (machines are then \
+         found again in the suppliers' inventories)",
+        at.start_afresh()
     )]
     Corrupt {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
         /// What is wrong with it.
         source: StoreError,
     },
@@ -79,38 +79,36 @@ pub enum JournalError {
         found: PathBuf,
     },
     /// It could not be opened.
-    #[error("journal {}: could not be opened; check that this user may write to it and its directory, and that the disk has \
-             room", path.display())]
+    #[error("journal {at}: could not be opened; {}", at.check_access())]
     Open {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
         /// What the database said.
         source: sqlx::Error,
     },
     /// It could not be brought to this release's schema.
-    #[error("journal {}: could not be brought to schema {ours}; start the release that wrote it, or check that the disk has \
-             room", path.display())]
+    #[error("journal {at}: could not be brought to schema {ours}; start the release that wrote it, or {}", at.check_disk())]
     Migrate {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
         /// The schema wanted.
         ours: i64,
         /// What the database said.
         source: Box<sqlx::migrate::MigrateError>,
     },
     /// It could not be written.
-    #[error("journal {}: could not be written; check that the disk works and has free space", path.display())]
+    #[error("journal {at}: could not be written; {}", at.check_disk())]
     Write {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
         /// What went wrong.
         source: StoreError,
     },
     /// The disk is full.
-    #[error("journal {}: the disk is full; free space on it, or give the state directory a larger volume", path.display())]
+    #[error("journal {at}: the disk is full; free space on it, or give {} a larger volume", at.volume_of())]
     Full {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
         /// What went wrong.
         source: StoreError,
     },
@@ -130,11 +128,17 @@ pub enum JournalError {
         /// The file.
         path: PathBuf,
     },
+    /// There is a journal where one is to be made.
+    #[error("journal {at}: holds a journal already, which is not replaced; give {}", at.another())]
+    NotEmpty {
+        /// The journal.
+        at: Location,
+    },
     /// What is given as a backup cannot be used as one.
-    #[error("backup {}: {why}", path.display())]
+    #[error("backup {at}: {why}")]
     BadBackup {
-        /// The backup's file.
-        path: PathBuf,
+        /// The backup.
+        at: Location,
         /// What is wrong, and the cure.
         why: &'static str,
         /// What was found, where that says more.
@@ -158,22 +162,49 @@ pub enum JournalError {
         source: io::Error,
     },
     /// It could not be read.
-    #[error("journal {}: could not be read", path.display())]
+    #[error("journal {at}: could not be read")]
     Read {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
         /// What went wrong.
         source: StoreError,
     },
     /// A decision's number was used before.
-    #[error("journal {}: decision {got} was to be written, but the next is {next}", path.display())]
+    #[error("journal {at}: decision {got} was to be written, but the next is {next}")]
     OutOfOrder {
-        /// The journal's file.
-        path: PathBuf,
+        /// The journal.
+        at: Location,
         /// The number given.
         got: DecisionId,
         /// The least that is free.
         next: DecisionId,
+    },
+    /// The server is older than what Stoker is tested on.
+    #[error("journal {at}: PostgreSQL {found} is too old; use release {least} or newer")]
+    OldServer {
+        /// The journal.
+        at: Location,
+        /// The server's release.
+        found: u32,
+        /// The oldest that will do.
+        least: u32,
+    },
+    /// The role may not do what a journal needs.
+    #[error(
+        "journal {at}: its role may not do that; make the role owner of the database, or grant it CREATE and USAGE on the schema and all \
+         rights on its tables"
+    )]
+    Denied {
+        /// The journal.
+        at: Location,
+        /// What PostgreSQL said.
+        source: StoreError,
+    },
+    /// Another replica leads: what this one writes does not count any more.
+    #[error("journal {at}: another replica leads since, and this one writes no more")]
+    Fenced {
+        /// The journal.
+        at: Location,
     },
 }
 
@@ -194,56 +225,69 @@ impl JournalError {
             Self::Full { .. } => "full",
             Self::Gone { .. } => "gone",
             Self::Exists { .. } => "exists",
+            Self::NotEmpty { .. } => "not-empty",
             Self::BadBackup { .. } => "bad-backup",
             Self::Backup { .. } => "backup",
             Self::Restore { .. } => "restore",
             Self::Read { .. } => "read",
             Self::OutOfOrder { .. } => "out-of-order",
+            Self::OldServer { .. } => "old-server",
+            Self::Denied { .. } => "denied",
+            Self::Fenced { .. } => "fenced",
         }
     }
 
     /// The same of a file that is a backup: what cures a journal does not cure it.
     pub(super) fn of_backup(self) -> Self {
-        let (path, why, source) = match self {
-            Self::Missing { path } if path.exists() => {
-                (path, "holds no journal; give the file that `stoker backup` wrote", None)
+        let (at, why, source) = match self {
+            Self::Missing { at: Location::File(path) } if path.exists() => {
+                (Location::File(path), "holds no journal; give the file that `stoker backup` wrote", None)
             }
-            Self::Missing { path } => (path, "is not there; give the file that `stoker backup` wrote", None),
+            Self::Missing { at } => (at, "is not there; give the file that `stoker backup` wrote", None),
             Self::NotAFile { path, .. } => {
-                (path, "is a pipe, a device or a directory; give the file that `stoker backup` wrote", None)
+                let why = "is a pipe, a device or a directory; give the file that `stoker backup` wrote";
+                (Location::File(path), why, None)
             }
-            Self::Foreign { path } => (path, "is another program's database; give the file that `stoker backup` wrote", None),
-            Self::Corrupt { path, source } => (path, "is damaged, and nothing was changed; give an earlier one", Some(source)),
-            Self::Newer { path, .. } => (path, "was written by a newer release; restore it with that one", None),
-            Self::Older { path, .. } => {
-                (path, "was written by an older release; restore it with that one, then start this one", None)
+            Self::Foreign { at } => (at, "is another program's database; give the file that `stoker backup` wrote", None),
+            Self::Corrupt { at, source } => (at, "is damaged, and nothing was changed; give an earlier one", Some(source)),
+            Self::Newer { at, .. } => (at, "was written by a newer release; restore it with that one", None),
+            Self::Older { at, .. } => {
+                (at, "was written by an older release; restore it with that one, then start this one", None)
             }
             other => return other,
         };
-        Self::BadBackup { path, why, source }
+        Self::BadBackup { at, why, source }
     }
 
-    pub(super) fn opening(path: &Path, source: sqlx::Error) -> Self {
-        if is_damage(&source) {
-            return Self::Corrupt { path: path.to_owned(), source: StoreError::Sql { what: "opening it", source } };
+    pub(super) fn opening(at: &Location, source: sqlx::Error) -> Self {
+        let at = at.clone();
+        let said = |source| StoreError::Sql { what: "opening it", source };
+        match kind(&source) {
+            Some(ErrorKind::Damage) => Self::Corrupt { at, source: said(source) },
+            Some(ErrorKind::Full) => Self::Full { at, source: said(source) },
+            Some(ErrorKind::Denied) => Self::Denied { at, source: said(source) },
+            None => Self::Open { at, source },
         }
-        if is_full(&source) {
-            return Self::Full { path: path.to_owned(), source: StoreError::Sql { what: "opening it", source } };
-        }
-        Self::Open { path: path.to_owned(), source }
     }
 
-    pub(super) fn writing(path: &Path, source: StoreError) -> Self {
-        let path = path.to_owned();
-        if source.is_damage() {
-            return Self::Corrupt { path, source };
+    pub(super) fn writing(at: &Location, source: StoreError) -> Self {
+        let at = at.clone();
+        match source.kind() {
+            Some(ErrorKind::Damage) => Self::Corrupt { at, source },
+            Some(ErrorKind::Full) => Self::Full { at, source },
+            Some(ErrorKind::Denied) => Self::Denied { at, source },
+            None if matches!(source, StoreError::Fenced) => Self::Fenced { at },
+            None => Self::Write { at, source },
         }
-        if source.is_full() { Self::Full { path, source } } else { Self::Write { path, source } }
     }
 
-    pub(super) fn reading(path: &Path, source: StoreError) -> Self {
-        let path = path.to_owned();
-        if source.is_damage() { Self::Corrupt { path, source } } else { Self::Read { path, source } }
+    pub(super) fn reading(at: &Location, source: StoreError) -> Self {
+        let at = at.clone();
+        match source.kind() {
+            Some(ErrorKind::Damage) => Self::Corrupt { at, source },
+            Some(ErrorKind::Denied) => Self::Denied { at, source },
+            Some(ErrorKind::Full) | None => Self::Read { at, source },
+        }
     }
 }
 
@@ -280,21 +324,35 @@ pub enum StoreError {
         /// What is wrong.
         what: String,
     },
+    /// Another replica leads.
+    #[error("the journal has another leader")]
+    Fenced,
+    /// PostgreSQL did not answer in time.
+    #[error("no answer within {seconds} s")]
+    NoAnswer {
+        /// How long was waited.
+        seconds: u64,
+    },
+}
+
+/// Errors that have a cure of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ErrorKind {
+    /// What is stored is broken, rather than out of reach.
+    Damage,
+    /// There is no room.
+    Full,
+    /// The role may not.
+    Denied,
 }
 
 impl StoreError {
-    /// Whether what is stored is broken, rather than out of reach.
-    fn is_damage(&self) -> bool {
+    fn kind(&self) -> Option<ErrorKind> {
         match self {
-            Self::Sql { source, .. } => is_damage(source),
-            Self::Encode { .. } => false,
-            Self::Decode { .. } | Self::Damaged { .. } => true,
+            Self::Sql { source, .. } => kind(source),
+            Self::Decode { .. } | Self::Damaged { .. } => Some(ErrorKind::Damage),
+            Self::Encode { .. } | Self::Fenced | Self::NoAnswer { .. } => None,
         }
-    }
-
-    /// Whether there was no room.
-    fn is_full(&self) -> bool {
-        matches!(self, Self::Sql { source, .. } if is_full(source))
     }
 }
 
@@ -309,22 +367,34 @@ impl<T> While<T> for Result<T, sqlx::Error> {
     }
 }
 
-/// Whether the database says that the file is broken (`SQLITE_CORRUPT`) or none of its own (`SQLITE_NOTADB`).
-fn is_damage(error: &sqlx::Error) -> bool {
-    const CORRUPT: i32 = 11;
-    const NOT_A_DATABASE: i32 = 26;
+/// Whether the database says what people can cure: that there is no room, or that the role may not.
+pub(super) fn has_own_cure(error: &sqlx::Error) -> bool {
+    matches!(kind(error), Some(ErrorKind::Full | ErrorKind::Denied))
+}
+
+// SQLite's own.
+const CORRUPT: i32 = 11;
+const FULL: i32 = 13;
+const NOT_A_DATABASE: i32 = 26;
+/// `SQLITE_IOERR_SHMSIZE`: of the index that it keeps with its log.
+const NO_ROOM_FOR_INDEX: i32 = 4_874;
+
+fn kind(error: &sqlx::Error) -> Option<ErrorKind> {
+    let code = error.as_database_error()?.code()?;
+    // PostgreSQL's codes have five characters, SQLite's are numbers of at most four digits.
+    if code.len() == 5 {
+        return match &*code {
+            "XX001" | "XX002" => Some(ErrorKind::Damage),
+            "53100" => Some(ErrorKind::Full),
+            "42501" => Some(ErrorKind::Denied),
+            _ => None,
+        };
+    }
+    let code: i32 = code.parse().ok()?;
     // The low byte is the error, the rest its finer kind.
-    code(error).is_some_and(|code| matches!(code & 0xff, CORRUPT | NOT_A_DATABASE))
-}
-
-/// Whether the database says that the disk is full: `SQLITE_FULL`, or `SQLITE_IOERR_SHMSIZE` of the
-/// index beside its log.
-pub(super) fn is_full(error: &sqlx::Error) -> bool {
-    const FULL: i32 = 13;
-    const NO_ROOM_FOR_INDEX: i32 = 4_874;
-    code(error).is_some_and(|code| matches!(code, FULL | NO_ROOM_FOR_INDEX))
-}
-
-fn code(error: &sqlx::Error) -> Option<i32> {
-    error.as_database_error()?.code()?.parse().ok()
+    match (code, code & 0xff) {
+        (_, CORRUPT | NOT_A_DATABASE) => Some(ErrorKind::Damage),
+        (FULL | NO_ROOM_FOR_INDEX, _) => Some(ErrorKind::Full),
+        _ => None,
+    }
 }

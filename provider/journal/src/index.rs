@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::QueryBuilder;
+use sqlx::Arguments as _;
 use stoker_core::base::ids::{DecisionId, NodeName, ProviderId, RecordId};
 use stoker_core::facts::snapshot::Snapshot;
 use stoker_core::facts::supply::LaunchOutcome;
@@ -11,10 +11,10 @@ use stoker_core::state::record::{Record, State};
 
 use super::error::{StoreError, While as _};
 use super::state::MemoryDelta;
-use super::store::{Connection, Db};
+use super::store::{Connection, insert};
 use super::write::{int, number};
 
-/// Rows in one statement: well below what a database takes of parameters (SQLite 32,766, PostgreSQL 65,535).
+/// Rows of one statement.
 const ROWS: usize = 1000;
 
 /// Something that a decision touches.
@@ -49,23 +49,22 @@ pub(super) async fn launches(
 ) -> Result<(), StoreError> {
     let bought: Vec<_> = delta.records.put.iter().filter_map(|(id, record)| Some((*id, record, record.purchase()?))).collect();
     for rows in bought.chunks(ROWS) {
-        let mut insert =
-            QueryBuilder::<Db>::new("INSERT INTO launch (key, record, node_group, market, decision, instance, node) ");
-        insert.push_values(rows, |mut row, (id, record, purchase)| {
-            row.push_bind(purchase.key.to_string())
-                .push_bind(int(id.0))
-                .push_bind(record.group.to_string())
-                .push_bind(purchase.market.to_string())
-                .push_bind(made.map(|(decision, _)| int(decision.0)))
-                .push_bind(record.instance().map(ProviderId::to_string))
-                .push_bind(node(record, made.map(|(_, snapshot)| snapshot)).map(NodeName::to_string));
-        });
         // Once known, a machine and its node stay known; and a record that was given up may come back when its machine turns up.
-        insert.push(
-            " ON CONFLICT (key) DO UPDATE SET instance = COALESCE(excluded.instance, launch.instance), \
+        let into = (
+            "launch (key, record, node_group, market, decision, instance, node)",
+            "ON CONFLICT (key) DO UPDATE SET instance = COALESCE(excluded.instance, launch.instance), \
              node = COALESCE(excluded.node, launch.node), ended = NULL",
         );
-        insert.build().persistent(false).execute(&mut *db).await.during("noting launches")?;
+        let noted = insert(db, into, rows, |row, (id, record, purchase)| {
+            row.add(purchase.key.to_string())?;
+            row.add(int(id.0))?;
+            row.add(record.group.to_string())?;
+            row.add(purchase.market.to_string())?;
+            row.add(made.map(|(decision, _)| int(decision.0)))?;
+            row.add(record.instance().map(ProviderId::to_string))?;
+            row.add(node(record, made.map(|(_, snapshot)| snapshot)).map(NodeName::to_string))
+        });
+        noted.await.during("noting launches")?;
     }
     for gone in &delta.records.gone {
         sqlx::query("UPDATE launch SET ended = $1 WHERE record = $2")
@@ -165,11 +164,11 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
 pub(super) async fn touch(db: &mut Connection, subjects: &BTreeSet<Subject>, decision: DecisionId) -> Result<(), StoreError> {
     let subjects: Vec<&Subject> = subjects.iter().collect();
     for rows in subjects.chunks(ROWS) {
-        let mut insert = QueryBuilder::<Db>::new("INSERT INTO touched (subject, decision) ");
-        insert.push_values(rows, |mut row, subject| {
-            row.push_bind(subject.as_str().to_owned()).push_bind(int(decision.0));
+        let noted = insert(db, ("touched (subject, decision)", ""), rows, |row, subject| {
+            row.add(subject.as_str())?;
+            row.add(int(decision.0))
         });
-        insert.build().persistent(false).execute(&mut *db).await.during("noting what a decision touches")?;
+        noted.await.during("noting what a decision touches")?;
     }
     Ok(())
 }

@@ -8,10 +8,12 @@ mod backup;
 mod chain;
 pub mod checksum;
 mod clock;
+mod copy;
 mod delta;
 mod error;
 mod index;
 mod marker;
+mod place;
 pub mod private;
 mod prune;
 mod read;
@@ -27,9 +29,11 @@ mod used;
 mod write;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use stoker_core::base::engine_clock::Mark;
@@ -41,9 +45,11 @@ use stoker_core::plan::{Action, Note};
 use stoker_core::policy::Policy;
 use stoker_core::state::memory::Memory;
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::timeout;
 
 pub use error::{JournalError, StoreError};
 pub use marker::Loss;
+pub use place::{DatabaseUrl, DatabaseUrlError, Location, Place};
 pub use prune::{KEPT, Pruned};
 pub use read::{Reader, ReplayInputs, StoredCall, StoredDecision};
 pub use readings::{MOST_BYTES, READINGS_KEPT, ReadingsWriter};
@@ -53,7 +59,7 @@ pub use used::{COUNT_EVERY, USE_KEPT};
 use marker::Marker;
 use readings::Readings;
 use space::Space;
-use store::{JOURNAL, Store, Transaction};
+use store::{JOURNAL, Store, Transaction, WRITTEN_WITHIN};
 use write::Writer;
 
 /// A mutating call of the autoscaler that was accepted.
@@ -138,10 +144,12 @@ pub struct Restored {
     pub loss: Option<Loss>,
 }
 
-/// The journal, open for writing. The only one on its directory: whoever opens it holds the [`StateLock`](crate::state_lock::StateLock).
+/// The journal, open for writing. The only one: whoever opens it holds the [`StateLock`](crate::state_lock::StateLock) of its
+/// directory; and in PostgreSQL nothing counts that is written by one which was opened before the newest.
 #[derive(Debug)]
 pub struct Journal {
-    dir: PathBuf,
+    /// Where its marker lies; `None` of PostgreSQL.
+    dir: Option<PathBuf>,
     store: Store,
     space: Arc<Space>,
     incarnation: Incarnation,
@@ -165,48 +173,70 @@ struct Draft<'a> {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, or makes one. A journal that is damaged, of something else or of a newer release is refused and left
-    /// as it is.
-    pub async fn open(dir: &Path) -> Result<(Self, Restored), JournalError> {
-        let space = Space::of(dir);
+    /// Opens the journal of that place, or makes one. A journal that is damaged, of something else or of a newer release is refused and
+    /// left as it is. In PostgreSQL whoever had it open is refused from now on.
+    pub async fn open(place: impl Into<Place>) -> Result<(Self, Restored), JournalError> {
+        let place = place.into();
+        let store = loop {
+            match Store::open(&place, &JOURNAL).boxed().await {
+                Err(JournalError::Full { .. }) if Space::of(&place, None).make().await => {}
+                opened => break opened?,
+            }
+        };
+        let epoch = match &place {
+            Place::Directory(_) => None,
+            Place::Database(_) => Some(store.lead().await.map_err(|error| JournalError::writing(store.at(), error))?),
+        };
+        let store = store.of_leader(epoch);
+        let space = Space::of(&place, epoch);
         loop {
-            match Self::open_with(dir, &space).await {
+            match Self::open_with(&place, &store, &space).boxed().await {
                 Err(JournalError::Full { .. }) if space.make().await => {}
                 opened => return opened,
             }
         }
     }
 
-    async fn open_with(dir: &Path, space: &Arc<Space>) -> Result<(Self, Restored), JournalError> {
-        let marker = Marker::read(dir);
-        let store = Store::open(dir, &JOURNAL).await?;
+    async fn open_with(place: &Place, store: &Store, space: &Arc<Space>) -> Result<(Self, Restored), JournalError> {
+        let dir = match place {
+            Place::Directory(dir) => Some(dir.clone()),
+            Place::Database(_) => None,
+        };
+        let marker = dir.as_deref().and_then(Marker::read);
         let restore = async {
             let mut db = store.read().await?;
             Ok((Writer::restore(&mut db).await?, clock::last(&mut db).await?, marker::stored(&mut db).await?))
         };
-        let (writer, mark, known) = restore.await.map_err(|error| JournalError::reading(store.path(), error))?;
+        let (writer, mark, known) = restore.await.map_err(|error| JournalError::reading(store.at(), error))?;
         let next = writer.next_decision();
         let last = before(next);
-        let loss = marker.as_ref().and_then(|marker| marker.loss(known.as_ref(), last));
+        let loss = match (&dir, &known) {
+            (Some(_), _) => marker.as_ref().and_then(|marker| marker.loss(known.as_ref(), last)),
+            // In PostgreSQL only a restored backup has entries and no name.
+            (None, None) if last > DecisionId(0) => Some(Loss::Other),
+            (None, _) => None,
+        };
         let incarnation = match known.filter(|_| loss.is_none()) {
             Some(known) => known,
-            None => name(&store).await.map_err(|error| JournalError::writing(store.path(), error))?,
+            None => name(store).await.map_err(|error| JournalError::writing(store.at(), error))?,
         };
+        let memory = writer.memory().clone();
+        let desk = Mutex::new(Desk { next_decision: next, writer: Some(writer) });
+        let journal = Self { dir, store: store.clone(), space: Arc::clone(space), incarnation: incarnation.clone(), desk };
         // A loss is told again until time was kept on this journal, so after a decision that knew of it: a start that ends before that
         // must not be the only one who heard.
         if loss.is_none() {
-            leave_marker(dir, space, &incarnation, last).await?;
+            journal.leave_marker(last).await?;
         }
         space.renew();
-        let memory = writer.memory().clone();
-        let restored = Restored { memory, next_decision: next, mark, incarnation: incarnation.clone(), loss };
-        let desk = Mutex::new(Desk { next_decision: next, writer: Some(writer) });
-        Ok((Self { dir: dir.to_owned(), store, space: Arc::clone(space), incarnation, desk }, restored))
+        let restored = Restored { memory, next_decision: next, mark, incarnation, loss };
+        Ok((journal, restored))
     }
 
-    /// Opens the journal in `dir` to read it, beside the process that writes it.
-    pub async fn open_read_only(dir: &Path) -> Result<Reader, JournalError> {
-        Ok(Reader { store: Store::open_read_only(dir, &JOURNAL).await?, readings: Readings::new(dir, false) })
+    /// Opens the journal of that place to read it, beside the process that writes it.
+    pub async fn open_read_only(place: impl Into<Place>) -> Result<Reader, JournalError> {
+        let place = place.into();
+        Ok(Reader { store: Store::open_read_only(&place, &JOURNAL).await?, readings: Readings::of_reader(&place) })
     }
 
     /// Reads this journal, without waiting for its writes.
@@ -229,7 +259,10 @@ impl Journal {
     /// # Errors
     /// Where it was removed or replaced: what is written is lost with this process.
     pub fn in_place(&self) -> Result<(), JournalError> {
-        if self.store.is_in_place() { Ok(()) } else { Err(JournalError::Gone { path: self.store.path().to_owned() }) }
+        match self.store.at() {
+            Location::File(path) if !self.store.is_in_place() => Err(JournalError::Gone { path: path.clone() }),
+            _ => Ok(()),
+        }
     }
 
     /// Writes down a call that was accepted. When this returns, a restart remembers `after`.
@@ -242,7 +275,7 @@ impl Journal {
         before: &Memory,
         after: &Memory,
     ) -> Result<(), JournalError> {
-        while let Err(error) = self.try_accept(at, call, before, after).await {
+        while let Err(error) = self.in_time(self.try_accept(at, call, before, after).boxed()).await {
             self.make_room(error).await?;
         }
         Ok(())
@@ -264,12 +297,12 @@ impl Journal {
     ///
     /// After an error the caller goes on from `before`, and may use the number again.
     pub async fn decide(&self, entry: &DecisionEntry<'_>) -> Result<(), JournalError> {
-        while let Err(error) = self.try_decide(entry).await {
+        while let Err(error) = self.in_time(self.try_decide(entry).boxed()).await {
             self.make_room(error).await?;
         }
         // Before the machine is asked for: a journal that ends before this decision is not the one that knows of it.
         if entry.actions.iter().any(|action| matches!(action, Action::Launch { .. })) {
-            leave_marker(&self.dir, &self.space, &self.incarnation, entry.id).await?;
+            self.leave_marker(entry.id).await?;
         }
         Ok(())
     }
@@ -279,7 +312,7 @@ impl Journal {
         let next = draft.desk.next_decision;
         if entry.id < next {
             draft.desk.writer = Some(draft.writer);
-            return Err(JournalError::OutOfOrder { path: self.store.path().to_owned(), got: entry.id, next });
+            return Err(JournalError::OutOfOrder { at: self.store.at().clone(), got: entry.id, next });
         }
         let written = draft.writer.decide(&mut draft.db, entry).await;
         let mut desk = self.finish(draft, written).await?.0;
@@ -291,36 +324,49 @@ impl Journal {
     /// restart needs.
     pub async fn prune(&self, now: Timestamp, keep: SignedDuration) -> Result<Pruned, JournalError> {
         let cutoff = now.saturating_sub(keep).unwrap_or(Timestamp::MIN);
-        let mut draft = self.draft().await?;
         let prune = async {
-            let mut pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await?;
-            pruned.more |= used::forget(&mut draft.db, now).await?;
-            Ok(pruned)
+            let mut draft = self.draft().await?;
+            let prune = async {
+                let mut pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await?;
+                pruned.more |= used::forget(&mut draft.db, now).await?;
+                Ok(pruned)
+            };
+            let pruned = prune.await;
+            self.finish(draft, pruned).await.map(|(_, pruned)| pruned)
         };
-        let pruned = prune.await;
-        self.finish(draft, pruned).await.map(|(_, pruned)| pruned)
+        self.in_time(prune.boxed()).await
     }
 
     /// Counts what is held for the time since it was last counted. Call it every [`COUNT_EVERY`]: time between two calls that is much longer
     /// stays unknown.
     pub async fn count_use(&self, now: Timestamp, memory: &Memory) -> Result<(), JournalError> {
-        let mut draft = self.draft().await?;
-        let counted = used::count(&mut draft.db, now, memory).await;
-        self.finish(draft, counted).await.map(drop)
+        let count = async {
+            let mut draft = self.draft().await?;
+            let counted = used::count(&mut draft.db, now, memory).await;
+            self.finish(draft, counted).await.map(drop)
+        };
+        self.in_time(count.boxed()).await
     }
 
     /// Writes down where decision time stands. Call it every some minutes: a restart goes on from there.
     pub async fn keep_time(&self, mark: &Mark) -> Result<(), JournalError> {
-        let mut draft = self.draft().await?;
-        let kept = clock::keep(&mut draft.db, mark).await;
-        let next = self.finish(draft, kept).await?.0.next_decision;
-        leave_marker(&self.dir, &self.space, &self.incarnation, before(next)).await
+        let keep = async {
+            let mut draft = self.draft().await?;
+            let kept = clock::keep(&mut draft.db, mark).await;
+            Ok(self.finish(draft, kept).await?.0.next_decision)
+        };
+        let next = self.in_time(keep.boxed()).await?;
+        self.leave_marker(before(next)).await
     }
 
     /// Writes down a memory that moved with the wall, and where decision time stands now; and
     /// forgets the hours of use to come, which a wall that ran ahead left. All or nothing: the next
     /// restart moves nothing again.
     pub async fn rebase(&self, moved: &Memory, mark: &Mark) -> Result<(), JournalError> {
+        self.in_time(self.try_rebase(moved, mark).boxed()).await
+    }
+
+    async fn try_rebase(&self, moved: &Memory, mark: &Mark) -> Result<(), JournalError> {
         let mut draft = self.draft().await?;
         let rebase = async {
             draft.writer.remember(&mut draft.db, moved, None).await?;
@@ -344,6 +390,36 @@ impl Journal {
         if matches!(error, JournalError::Full { .. }) && self.space.make().await { Ok(()) } else { Err(error) }
     }
 
+    /// A write in PostgreSQL, which the network may swallow. What was not answered in time may have been done: the next write reads back
+    /// how the journal ends.
+    async fn in_time<T>(&self, write: BoxFuture<'_, Result<T, JournalError>>) -> Result<T, JournalError> {
+        if let Location::File(_) = self.store.at() {
+            return write.await;
+        }
+        timeout(WRITTEN_WITHIN, write).await.unwrap_or_else(|_| {
+            self.store.reconnect();
+            let (at, seconds) = (self.store.at().clone(), WRITTEN_WITHIN.as_secs());
+            Err(JournalError::Write { at, source: StoreError::NoAnswer { seconds } })
+        })
+    }
+
+    /// Leaves the marker beside the journal. Where the disk is full to the last byte the one of before
+    /// stays: it knows an earlier decision, so it finds less missing than there may be, and nothing that
+    /// is not.
+    async fn leave_marker(&self, last: DecisionId) -> Result<(), JournalError> {
+        let Some(dir) = &self.dir else { return Ok(()) };
+        while let Err(source) = Marker::write(dir, &self.incarnation, last) {
+            if source.kind() != io::ErrorKind::StorageFull {
+                let source = StoreError::Sql { what: "writing the marker beside it", source: source.into() };
+                return Err(JournalError::writing(&Location::File(marker::path(dir)), source));
+            }
+            if !self.space.make().await {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     async fn draft(&self) -> Result<Draft<'_>, JournalError> {
         self.in_place()?;
         let mut desk = self.desk.lock().await;
@@ -357,7 +433,7 @@ impl Journal {
             };
             Ok((writer, db))
         };
-        let (writer, db) = begin.await.map_err(|error| JournalError::writing(self.store.path(), error))?;
+        let (writer, db) = begin.await.map_err(|error| JournalError::writing(self.store.at(), error))?;
         Ok(Draft { desk, writer, db })
     }
 
@@ -372,7 +448,7 @@ impl Journal {
             error::While::during(db.commit().await, "committing")?;
             Ok(value)
         };
-        let value = commit.await.map_err(|error| JournalError::writing(self.store.path(), error))?;
+        let value = commit.await.map_err(|error| JournalError::writing(self.store.at(), error))?;
         desk.writer = Some(writer);
         Ok((desk, value))
     }
@@ -389,20 +465,4 @@ async fn name(store: &Store) -> Result<Incarnation, StoreError> {
     let minted = marker::mint(&mut db).await?;
     error::While::during(db.commit().await, "committing")?;
     Ok(minted)
-}
-
-/// Leaves the marker beside the journal. Where the disk is full to the last byte the one of before
-/// stays: it knows an earlier decision, so it finds less missing than there may be, and nothing that
-/// is not.
-async fn leave_marker(dir: &Path, space: &Space, incarnation: &Incarnation, last: DecisionId) -> Result<(), JournalError> {
-    while let Err(source) = Marker::write(dir, incarnation, last) {
-        if source.kind() != io::ErrorKind::StorageFull {
-            let what = "writing the marker beside it";
-            return Err(JournalError::writing(&marker::path(dir), StoreError::Sql { what, source: source.into() }));
-        }
-        if !space.make().await {
-            break;
-        }
-    }
-    Ok(())
 }

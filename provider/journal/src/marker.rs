@@ -115,3 +115,9 @@ pub(super) async fn mint(db: &mut Connection) -> Result<Incarnation, StoreError>
         .during("naming the journal")?;
     Ok(minted)
 }
+
+/// Takes a journal's name away: it is not the one that it was made of.
+pub(super) async fn unname(db: &mut Connection) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM incarnation").execute(&mut *db).await.during("taking the journal's name away")?;
+    Ok(())
+}

@@ -232,7 +232,7 @@ impl Reader {
     }
 
     pub(super) fn failed(&self, error: StoreError) -> JournalError {
-        JournalError::reading(self.store.path(), error)
+        JournalError::reading(self.store.at(), error)
     }
 }
 

@@ -6,21 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::TryStreamExt as _;
 use jiff::{SignedDuration, Timestamp};
-use sqlx::QueryBuilder;
+use sqlx::Arguments as _;
 use stoker_advice::rollup::{Batch, HOUR, Latest, NodeHour};
 use stoker_core::base::ids::NodeName;
 use tokio::sync::Mutex;
 
 use super::chain::{decode, encode};
 use super::error::{JournalError, StoreError, While as _};
+use super::place::{Location, Place};
 use super::read::Reader;
 use super::space::Space;
-use super::store::{Connection, Db, READINGS, Store, files};
+use super::store::{Connection, Epoch, READINGS, Store, files, insert};
 
 /// How long hours are kept: `stoker advise` looks back a month.
 pub const READINGS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -38,46 +38,57 @@ const HOURS_AT_ONCE: usize = 2;
 /// How long the newest levels of a node that is heard of no more are kept.
 const LATEST_KEPT: SignedDuration = SignedDuration::from_hours(24);
 
-/// Rows of one statement: three values each, well below what a database takes of parameters.
+/// Rows of one statement.
 const ROWS: usize = 1_000;
 
-/// The readings' own file. It is opened when it is first needed: nothing that a restart stands on
-/// is in it.
+/// The readings' own database: a file beside the journal's, or the same PostgreSQL. It is opened when it is first needed: nothing that a
+/// restart stands on is in it.
 #[derive(Debug)]
 pub(super) struct Readings {
-    dir: PathBuf,
+    place: Place,
     writable: bool,
+    /// The leader that writes, in PostgreSQL.
+    epoch: Option<Epoch>,
     open: Mutex<Option<Store>>,
 }
 
 impl Readings {
-    pub(super) fn new(dir: &Path, writable: bool) -> Arc<Self> {
-        Arc::new(Self { dir: dir.to_owned(), writable, open: Mutex::default() })
+    /// Those of a journal that is written.
+    pub(super) fn of_writer(place: &Place, epoch: Option<Epoch>) -> Arc<Self> {
+        Arc::new(Self { place: place.clone(), writable: true, epoch, open: Mutex::default() })
     }
 
-    /// Where the file is, or would be.
-    fn path(&self) -> PathBuf {
-        self.dir.join(READINGS.file)
+    /// Those of a journal that is read.
+    pub(super) fn of_reader(place: &Place) -> Arc<Self> {
+        Arc::new(Self { place: place.clone(), writable: false, epoch: None, open: Mutex::default() })
     }
 
-    /// The file, made where there is none.
+    /// What messages call them.
+    fn at(&self) -> Location {
+        match &self.place {
+            Place::Directory(dir) => Location::File(dir.join(READINGS.file)),
+            Place::Database(url) => Location::Database(url.to_string()),
+        }
+    }
+
+    /// The database, made where there is none.
     async fn made(&self) -> Result<Store, JournalError> {
         let mut open = self.open.lock().await;
         if let Some(store) = open.as_ref() {
             return Ok(store.clone());
         }
         let store = if self.writable {
-            Store::open(&self.dir, &READINGS).await?
+            Store::open(&self.place, &READINGS).await?.of_leader(self.epoch)
         } else {
-            Store::open_read_only(&self.dir, &READINGS).await?
+            Store::open_read_only(&self.place, &READINGS).await?
         };
         *open = Some(store.clone());
         Ok(store)
     }
 
-    /// The file; `None` where there is none.
-    async fn known(&self) -> Result<Option<Store>, JournalError> {
-        if !self.path().exists() {
+    /// The database; `None` where there is none.
+    pub(super) async fn known(&self) -> Result<Option<Store>, JournalError> {
+        if matches!(self.at(), Location::File(path) if !path.exists()) {
             return Ok(None);
         }
         match self.made().await {
@@ -88,11 +99,12 @@ impl Readings {
 
     /// Removes all readings, to make room for what counts; whether there were any.
     pub(super) async fn drop_all(&self) -> bool {
+        let Location::File(path) = self.at() else { return false };
         let mut open = self.open.lock().await;
         if let Some(store) = open.take() {
             store.close().await;
         }
-        let removed = files(&self.path()).map(|file| fs::remove_file(file).is_ok());
+        let removed = files(&path).map(|file| fs::remove_file(file).is_ok());
         removed.contains(&true)
     }
 
@@ -121,9 +133,9 @@ impl ReadingsWriter {
             return Ok(());
         }
         if self.space.is_short() {
-            let path = self.space.readings.path();
+            let at = self.space.readings.at();
             let what = "the disk is nearly full, and what is left of it is the journal's".to_owned();
-            return Err(JournalError::Full { path, source: StoreError::Damaged { what } });
+            return Err(JournalError::Full { at, source: StoreError::Damaged { what } });
         }
         let store = self.space.readings.made().await?;
         let hours: Vec<(i64, &NodeName, Vec<u8>)> = batch.hours.iter().map(|row| (row.hour, &row.node, row.encode())).collect();
@@ -138,7 +150,7 @@ impl ReadingsWriter {
             put_latest(&mut db, &latest).await?;
             db.commit().await.during("committing readings")
         };
-        write.await.map_err(|error| JournalError::writing(store.path(), error))
+        write.await.map_err(|error| JournalError::writing(store.at(), error))
     }
 
     /// Forgets what is past its time or beyond its bound, a little at a time; whether there is
@@ -151,7 +163,7 @@ impl ReadingsWriter {
             db.commit().await.during("committing")?;
             Ok(more)
         };
-        forget.await.map_err(|error| JournalError::writing(store.path(), error))
+        forget.await.map_err(|error| JournalError::writing(store.at(), error))
     }
 
     /// Forgets readings from after `now`, which a wall clock that ran ahead left.
@@ -162,18 +174,19 @@ impl ReadingsWriter {
             forget_after(&mut db, now).await?;
             db.commit().await.during("committing")
         };
-        forget.await.map_err(|error| JournalError::writing(store.path(), error))
+        forget.await.map_err(|error| JournalError::writing(store.at(), error))
     }
 }
 
 async fn put_hours(db: &mut Connection, hours: &[(i64, &NodeName, Vec<u8>)]) -> Result<(), StoreError> {
     for rows in hours.chunks(ROWS) {
-        let mut insert = QueryBuilder::<Db>::new("INSERT INTO reading_hour (hour, node, body) ");
-        insert.push_values(rows, |mut row, (hour, node, body)| {
-            row.push_bind(*hour).push_bind(node.as_str()).push_bind(body.as_slice());
+        let into = ("reading_hour (hour, node, body)", "ON CONFLICT (hour, node) DO UPDATE SET body = excluded.body");
+        let written = insert(db, into, rows, |row, (hour, node, body)| {
+            row.add(*hour)?;
+            row.add(node.as_str())?;
+            row.add(body.as_slice())
         });
-        insert.push(" ON CONFLICT (hour, node) DO UPDATE SET body = excluded.body");
-        insert.build().persistent(false).execute(&mut *db).await.during("writing an hour of readings")?;
+        written.await.during("writing an hour of readings")?;
     }
     let mut touched: Vec<i64> = hours.iter().map(|(hour, ..)| *hour).collect();
     touched.sort_unstable();
@@ -194,12 +207,14 @@ async fn put_hours(db: &mut Connection, hours: &[(i64, &NodeName, Vec<u8>)]) -> 
 
 async fn put_latest(db: &mut Connection, latest: &[(&NodeName, i64, String)]) -> Result<(), StoreError> {
     for rows in latest.chunks(ROWS) {
-        let mut insert = QueryBuilder::<Db>::new("INSERT INTO reading_latest (node, at, body) ");
-        insert.push_values(rows, |mut row, (node, at, body)| {
-            row.push_bind(node.as_str()).push_bind(*at).push_bind(body.as_str());
+        let into =
+            ("reading_latest (node, at, body)", "ON CONFLICT (node) DO UPDATE SET at = excluded.at, body = excluded.body");
+        let written = insert(db, into, rows, |row, (node, at, body)| {
+            row.add(node.as_str())?;
+            row.add(*at)?;
+            row.add(body.as_str())
         });
-        insert.push(" ON CONFLICT (node) DO UPDATE SET at = excluded.at, body = excluded.body");
-        insert.build().persistent(false).execute(&mut *db).await.during("writing the newest levels")?;
+        written.await.during("writing the newest levels")?;
     }
     Ok(())
 }
@@ -270,7 +285,7 @@ impl Reader {
             }
             Ok(())
         };
-        read.await.map_err(|error| JournalError::reading(store.path(), error))
+        read.await.map_err(|error| JournalError::reading(store.at(), error))
     }
 
     /// What was last read of each node.
@@ -292,6 +307,6 @@ impl Reader {
             };
             rows.into_iter().map(one).collect::<Result<BTreeMap<_, _>, StoreError>>()
         };
-        read.await.map_err(|error| JournalError::reading(store.path(), error))
+        read.await.map_err(|error| JournalError::reading(store.at(), error))
     }
 }

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, StatVfs, fallocate, fstatvfs, statvfs};
 
+use super::place::Place;
 use super::private;
 use super::readings::Readings;
+use super::store::Epoch;
 
 /// The reserve's file in the state directory.
 const FILE: &str = "reserve";
@@ -26,25 +28,30 @@ const SHARE: u64 = 16;
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) readings: Arc<Readings>,
-    reserve: PathBuf,
+    /// `None` of PostgreSQL, whose disk is its own.
+    reserve: Option<PathBuf>,
     /// Whether the reserve was given up, or there was no room for it.
     short: AtomicBool,
 }
 
 impl Space {
-    /// What a state directory has. The reserve is made when [`renew`](Self::renew) is called.
-    pub(super) fn of(dir: &Path) -> Arc<Self> {
-        let (readings, reserve) = (Readings::new(dir, true), dir.join(FILE));
-        Arc::new(Self { readings, reserve, short: AtomicBool::new(false) })
+    /// What a journal has. The reserve of a state directory is made when [`renew`](Self::renew) is called.
+    pub(super) fn of(place: &Place, epoch: Option<Epoch>) -> Arc<Self> {
+        let reserve = match place {
+            Place::Directory(dir) => Some(dir.join(FILE)),
+            Place::Database(_) => None,
+        };
+        Arc::new(Self { readings: Readings::of_writer(place, epoch), reserve, short: AtomicBool::new(false) })
     }
 
     /// Gives something up; whether there was anything.
     pub(super) async fn make(&self) -> bool {
+        let Some(reserve) = &self.reserve else { return false };
         if self.readings.drop_all().await {
             return true;
         }
         self.short.store(true, Ordering::Relaxed);
-        fs::remove_file(&self.reserve).is_ok()
+        fs::remove_file(reserve).is_ok()
     }
 
     /// Whether the reserve is in use, so that the journal alone may write.
@@ -55,7 +62,8 @@ impl Space {
     /// Makes the reserve where it is missing, once there is room for it and as much again; whether
     /// it is there.
     pub(super) fn renew(&self) -> bool {
-        let stands = match self.try_renew() {
+        let Some(reserve) = &self.reserve else { return true };
+        let stands = match try_renew(reserve) {
             Ok(stands) => stands,
             Err(error) if error.kind() == io::ErrorKind::StorageFull => false,
             // A file system that reserves nothing does without.
@@ -64,25 +72,25 @@ impl Space {
         self.short.store(!stands, Ordering::Relaxed);
         stands
     }
+}
 
-    fn try_renew(&self) -> io::Result<bool> {
-        let dir = self.reserve.parent().unwrap_or(Path::new("."));
-        let volume = statvfs(dir)?;
-        let size = size(&volume);
-        if fs::metadata(&self.reserve).is_ok_and(|found| found.len() >= size) {
-            return private::restrict(&self.reserve).map(|()| true);
-        }
-        if free(&volume) < 2 * size {
-            return Ok(false);
-        }
-        let file = private::options().write(true).truncate(false).open(&self.reserve)?;
-        let reserved = reserve(&file, size);
-        if reserved.is_err() {
-            // Half a reserve keeps room from whoever frees some.
-            let _ = fs::remove_file(&self.reserve);
-        }
-        reserved.map(|()| true)
+fn try_renew(path: &Path) -> io::Result<bool> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let volume = statvfs(dir)?;
+    let size = size(&volume);
+    if fs::metadata(path).is_ok_and(|found| found.len() >= size) {
+        return private::restrict(path).map(|()| true);
     }
+    if free(&volume) < 2 * size {
+        return Ok(false);
+    }
+    let file = private::options().write(true).truncate(false).open(path)?;
+    let reserved = reserve(&file, size);
+    if reserved.is_err() {
+        // Half a reserve keeps room from whoever frees some.
+        let _ = fs::remove_file(path);
+    }
+    reserved.map(|()| true)
 }
 
 fn reserve(file: &File, size: u64) -> io::Result<()> {

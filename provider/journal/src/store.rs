@@ -1,23 +1,28 @@
-//! The databases of the state directory: the journal and, beside it, the readings. All that is
-//! SQLite's own is here and in [`super::error`].
+//! The databases: the journal and, beside it, the readings. What is SQLite's own is in [`sqlite`], what is PostgreSQL's in
+//! [`postgres`]; all else is the same statements for both.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use std::{fs, io};
+mod postgres;
+mod sqlite;
 
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use sqlx::any::AnyArguments;
+use sqlx::error::BoxDynError;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::pool::PoolOptions;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::{AssertSqlSafe, Connection as _};
 
-use super::error::{JournalError, StoreError, While as _, is_full};
+use super::error::{JournalError, StoreError, While as _, has_own_cure};
+use super::place::{DatabaseUrl, Location, Place};
 use crate::private;
 
-/// The database.
-pub(super) type Db = sqlx::Sqlite;
+pub(super) use postgres::{Epoch, WRITTEN_WITHIN};
+pub(super) use sqlite::{files, with_suffix};
+
+/// Either database. Statements are those that both understand, with `$1` for the first value.
+pub(super) type Db = sqlx::Any;
 /// One connection to it.
-pub(super) type Connection = sqlx::SqliteConnection;
+pub(super) type Connection = sqlx::AnyConnection;
 /// Some connections to it.
 pub(super) type Pool = sqlx::Pool<Db>;
 /// All or nothing.
@@ -25,14 +30,6 @@ pub(super) type Transaction = sqlx::Transaction<'static, Db>;
 
 /// Connections for reading: one for a person's question, one for the next, one to spare.
 const READERS: u32 = 3;
-
-/// How long a statement waits for another process's checkpoint.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Files up to this size are looked through before they are opened, which takes some tenths of a
-/// second. Larger ones are looked through now and then while they are in use; a restart checks all
-/// that it needs.
-const CHECKED_UP_TO: u64 = 64 << 20;
 
 /// A kind of database.
 #[derive(Debug)]
@@ -42,254 +39,244 @@ pub(super) struct Kind {
     /// A table that each of its schemas has.
     table: &'static str,
     migrations: Migrator,
+    /// The same in PostgreSQL, where both kinds are in one database.
+    in_postgres: Migrator,
 }
 
 /// What a restart stands on.
-pub(super) static JOURNAL: Kind =
-    Kind { file: "journal.db", table: "decision", migrations: sqlx::migrate!("src/migrations/journal") };
+pub(super) static JOURNAL: LazyLock<Kind> = LazyLock::new(|| Kind {
+    file: "journal.db",
+    table: "decision",
+    migrations: sqlx::migrate!("src/migrations/journal"),
+    in_postgres: sqlx::migrate!("src/migrations/journal"),
+});
 
 /// What was read of GPUs.
-pub(super) static READINGS: Kind =
-    Kind { file: "readings.db", table: "reading_hour", migrations: sqlx::migrate!("src/migrations/readings") };
+pub(super) static READINGS: LazyLock<Kind> = LazyLock::new(|| {
+    let mut in_postgres = sqlx::migrate!("src/migrations/readings");
+    in_postgres.dangerous_set_table_name("_sqlx_reading_migrations");
+    Kind { file: "readings.db", table: "reading_hour", migrations: sqlx::migrate!("src/migrations/readings"), in_postgres }
+});
 
 impl Kind {
     /// The newest schema that this release knows.
     fn newest_schema(&self) -> i64 {
         self.migrations.iter().map(|m| m.version).max().unwrap_or(0)
     }
+
+    const fn migrations_of(&self, at: &Location) -> &Migrator {
+        match at {
+            Location::File(_) => &self.migrations,
+            Location::Database(_) => &self.in_postgres,
+        }
+    }
+
+    /// Brings a database to this release's schema.
+    async fn migrate(&self, pool: &Pool, at: &Location) -> Result<(), JournalError> {
+        self.migrations_of(at).run(pool).await.map_err(|source| match source {
+            MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) if has_own_cure(&source) => {
+                JournalError::opening(at, source)
+            }
+            source => JournalError::Migrate { at: at.clone(), ours: self.newest_schema(), source: Box::new(source) },
+        })
+    }
+
+    /// What a database that is there is: its schema; `None` where it holds nothing yet. `tables` are those that it has.
+    async fn schema_of(&self, db: &mut Connection, at: &Location, tables: &[String]) -> Result<Option<i64>, JournalError> {
+        if tables.is_empty() {
+            return Ok(None);
+        }
+        let has = |table: &str| tables.iter().any(|name| name == table);
+        let migrations = self.migrations_of(at);
+        if !has(&migrations.table_name) {
+            return Err(JournalError::Foreign { at: at.clone() });
+        }
+        let newest = format!("SELECT MAX(version) FROM {}", migrations.table_name);
+        let newest = sqlx::query_scalar(AssertSqlSafe(newest)).fetch_one(&mut *db).await;
+        let schema: Option<i64> = newest.map_err(|source| JournalError::opening(at, source))?;
+        if schema.is_some() && !has(self.table) {
+            return Err(JournalError::Foreign { at: at.clone() });
+        }
+        let ours = self.newest_schema();
+        match schema {
+            Some(found) if found > ours => Err(JournalError::Newer { at: at.clone(), found, ours }),
+            found => Ok(found),
+        }
+    }
 }
 
 /// A database, open.
 #[derive(Debug, Clone)]
 pub(super) struct Store {
-    path: PathBuf,
-    /// Which file was opened. Another that has its name by now is not it.
-    identity: (u64, u64),
-    /// One connection, so that writes are one after the other; `None` where it is only read.
-    writer: Option<Pool>,
+    at: Location,
+    /// Which file was opened, in SQLite. Another that has its name by now is not it.
+    identity: Option<(u64, u64)>,
+    /// How PostgreSQL is reached.
+    url: Option<DatabaseUrl>,
+    /// Which leader it writes for, in PostgreSQL.
+    epoch: Option<Epoch>,
+    /// What writes; `None` where it is only read.
+    writer: Option<Arc<Mutex<Pool>>>,
     readers: Pool,
 }
 
 impl Store {
-    /// Opens a database in `dir` for writing; makes it where there is none. One that must not be
-    /// touched is not.
-    pub(super) async fn open(dir: &Path, kind: &'static Kind) -> Result<Self, JournalError> {
-        let path = dir.join(kind.file);
-        private::directory(dir).map_err(|source| JournalError::Directory { path: path.clone(), source })?;
-        if path.exists() {
-            inspect(&path, kind).await?;
+    /// Opens a database for writing; makes it where there is none. One that must not be touched is not.
+    pub(super) async fn open(place: &Place, kind: &'static Kind) -> Result<Self, JournalError> {
+        match place {
+            Place::Directory(dir) => Self::open_in(dir, kind).await,
+            Place::Database(url) => Self::open_database(url, kind).await,
         }
-        keep_private(&path).map_err(|source| JournalError::opening(&path, source.into()))?;
-        let options = options(&path)
-            // Readers never wait for the writer, nor it for them; and what is accepted is on the disk before the caller hears of it.
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full);
-        let writer = pool(1).connect_with(options).await.map_err(|source| JournalError::opening(&path, source))?;
-        kind.migrations.run(&writer).await.map_err(|source| match source {
-            MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) if is_full(&source) => {
-                JournalError::opening(&path, source)
-            }
-            source => JournalError::Migrate { path: path.clone(), ours: kind.newest_schema(), source: Box::new(source) },
-        })?;
-        let readers = readers(&path).await?;
-        let identity = private::identity(&path).map_err(|source| JournalError::opening(&path, source.into()))?;
-        Ok(Self { path, identity, writer: Some(writer), readers })
     }
 
-    /// Opens a database in `dir` for reading alone, beside the process that writes it.
-    pub(super) async fn open_read_only(dir: &Path, kind: &'static Kind) -> Result<Self, JournalError> {
-        Self::open_file_read_only(dir.join(kind.file), kind).await
+    /// Opens a database for reading alone, beside the process that writes it.
+    pub(super) async fn open_read_only(place: &Place, kind: &'static Kind) -> Result<Self, JournalError> {
+        match place {
+            Place::Directory(dir) => Self::open_file_read_only(dir.join(kind.file), kind).await,
+            Place::Database(url) => Self::open_database_read_only(url, kind).await,
+        }
     }
 
-    /// Opens a database file of any name for reading alone.
-    pub(super) async fn open_file_read_only(path: PathBuf, kind: &'static Kind) -> Result<Self, JournalError> {
-        if !path.exists() {
-            return Err(JournalError::Missing { path });
-        }
-        let ours = kind.newest_schema();
-        match inspect(&path, kind).await? {
-            Some(found) if found < ours => Err(JournalError::Older { path, found, ours }),
-            Some(_) => {
-                let identity = private::identity(&path).map_err(|source| JournalError::opening(&path, source.into()))?;
-                Ok(Self { readers: readers(&path).await?, identity, writer: None, path })
-            }
-            None => Err(JournalError::Missing { path }),
-        }
+    fn of_file(path: PathBuf, writer: Option<Pool>, readers: Pool) -> Result<Self, JournalError> {
+        let identity = private::identity(&path);
+        let at = Location::File(path);
+        let identity = identity.map_err(|source| JournalError::opening(&at, source.into()))?;
+        let writer = writer.map(|pool| Arc::new(Mutex::new(pool)));
+        Ok(Self { at, identity: Some(identity), url: None, epoch: None, writer, readers })
+    }
+
+    fn of_database(url: DatabaseUrl, writer: Option<Pool>, readers: Pool) -> Self {
+        let writer = writer.map(|pool| Arc::new(Mutex::new(pool)));
+        Self { at: Location::Database(url.to_string()), identity: None, url: Some(url), epoch: None, writer, readers }
+    }
+
+    /// The same, whose writes count as long as that leader is the newest.
+    pub(super) fn of_leader(self, epoch: Option<Epoch>) -> Self {
+        Self { epoch, ..self }
     }
 
     /// Whether the file is still where it was opened. What is written to one that is not there is
     /// lost with this process.
     pub(super) fn is_in_place(&self) -> bool {
-        private::identity(&self.path).is_ok_and(|found| found == self.identity)
+        match (&self.at, self.identity) {
+            (Location::File(path), Some(identity)) => private::identity(path).is_ok_and(|found| found == identity),
+            _ => true,
+        }
     }
 
-    /// Looks the whole file through, while it is in use. Takes seconds for each gigabyte.
+    /// Looks the whole file through, while it is in use. Takes seconds for each gigabyte. PostgreSQL looks after its own.
     pub(super) async fn check(&self) -> Result<(), JournalError> {
-        let opening = |source| JournalError::opening(&self.path, source);
-        let mut db = self.readers.acquire().await.map_err(opening)?;
-        check(&mut db, &self.path).await
-    }
-
-    /// Whether the tables are those that this release makes, with nothing beside them that would do more.
-    pub(super) async fn check_schema(&self, kind: &'static Kind) -> Result<(), JournalError> {
-        let opening = |source| JournalError::opening(&self.path, source);
-        let mut fresh = SqliteConnectOptions::new().in_memory(true).connect().await.map_err(opening)?;
-        kind.migrations.run(&mut fresh).await.map_err(|source| JournalError::Migrate {
-            path: self.path.clone(),
-            ours: kind.newest_schema(),
-            source: Box::new(source),
-        })?;
-        let of = "SELECT type || ' ' || name || ': ' || COALESCE(sql, '') FROM sqlite_master ORDER BY 1";
-        let ours: Vec<String> = sqlx::query_scalar(of).fetch_all(&mut fresh).await.map_err(opening)?;
-        let mut db = self.readers.acquire().await.map_err(opening)?;
-        let found: Vec<String> = sqlx::query_scalar(of).fetch_all(&mut *db).await.map_err(opening)?;
-        let strange = found.iter().find(|one| !ours.contains(one)).or_else(|| ours.iter().find(|one| !found.contains(one)));
-        let Some(strange) = strange else { return Ok(()) };
-        let what = strange.split(':').next().unwrap_or(strange);
-        let source = StoreError::Damaged { what: format!("{what} is not as this release makes it") };
-        Err(JournalError::Corrupt { path: self.path.clone(), source })
+        let Location::File(_) = &self.at else { return Ok(()) };
+        let mut db = self.readers.acquire().await.map_err(|source| JournalError::opening(&self.at, source))?;
+        sqlite::check(&mut db, &self.at).await
     }
 
     /// Whether the file is too large to be looked through at each start.
     pub(super) fn is_large(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|found| found.len() > CHECKED_UP_TO)
+        let Location::File(path) = &self.at else { return false };
+        std::fs::metadata(path).is_ok_and(|found| found.len() > sqlite::CHECKED_UP_TO)
     }
 
-    /// Writes all of it as of one moment into another file, which is empty.
+    /// Writes all of a file as of one moment into another, which is empty.
     pub(super) async fn copy_into(&self, to: &str) -> Result<(), sqlx::Error> {
         let mut db = self.readers.acquire().await?;
         sqlx::query("VACUUM INTO $1").bind(to).execute(&mut *db).await.map(drop)
     }
 
-    /// Its file.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// What messages call it.
+    pub(super) const fn at(&self) -> &Location {
+        &self.at
     }
 
-    /// The connection that writes.
+    /// What writes.
+    pub(super) fn writer_pool(&self) -> Option<Pool> {
+        // A pool is a handle, which each holder leaves whole.
+        self.writer.as_ref().map(|writer| writer.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Lets a file grow to so many pages at most.
     #[cfg(test)]
-    pub(super) const fn writer_pool(&self) -> Option<&Pool> {
-        self.writer.as_ref()
+    pub(super) fn limit_pages(&self, most: i64) {
+        let (Some(writer), Location::File(path)) = (&self.writer, &self.at) else { return };
+        let limited = sqlite::writer(path, Some(format!("PRAGMA max_page_count = {most}"))).unwrap();
+        *writer.lock().unwrap() = limited;
+    }
+
+    /// Gives up connections that write and do not answer. Until their end is noticed they would keep others from being made.
+    pub(super) fn reconnect(&self) {
+        if let (Some(writer), Some(url)) = (&self.writer, &self.url) {
+            *writer.lock().unwrap_or_else(PoisonError::into_inner) = postgres::writer(url);
+        }
+    }
+
+    /// Begins to write, for the leader that it was opened by.
+    pub(super) async fn write(&self) -> Result<Transaction, StoreError> {
+        let mut db = self.begin_writing().await?;
+        if let Some(epoch) = self.epoch {
+            postgres::check_epoch(&mut db, epoch).await?;
+        }
+        Ok(db)
     }
 
     /// Begins to write. A connection whose last transaction could not be ended (a full disk can do that) is
     /// closed for a new one: what it commits would lie inside that transaction, which never does.
-    pub(super) async fn write(&self) -> Result<Transaction, StoreError> {
-        match &self.writer {
-            Some(writer) => {
-                // Unlike a plain `begin`, this fails inside a transaction.
-                if let Ok(begun) = writer.begin_with(BEGIN).await {
-                    return Ok(begun);
-                }
-                let broken = writer.acquire().await.during("beginning to write")?;
-                // What closing says is of no interest: the connection is gone either way.
-                drop(broken.detach().close_hard().await);
-                writer.begin_with(BEGIN).await.during("beginning to write")
-            }
-            None => Err(StoreError::Sql { what: "writing a journal opened for reading", source: sqlx::Error::PoolClosed }),
+    async fn begin_writing(&self) -> Result<Transaction, StoreError> {
+        let Some(writer) = self.writer_pool() else {
+            return Err(StoreError::Sql { what: "writing a journal opened for reading", source: sqlx::Error::PoolClosed });
+        };
+        if self.url.is_some() {
+            return writer.begin().await.during("beginning to write");
         }
+        // Unlike a plain `begin`, this fails inside a transaction.
+        if let Ok(begun) = writer.begin_with(sqlite::BEGIN).await {
+            return Ok(begun);
+        }
+        let broken = writer.acquire().await.during("beginning to write")?;
+        // What closing says is of no interest: the connection is gone either way.
+        drop(broken.detach().close_hard().await);
+        writer.begin_with(sqlite::BEGIN).await.during("beginning to write")
     }
 
     /// Begins to read: everything as of one moment.
     pub(super) async fn read(&self) -> Result<Transaction, StoreError> {
-        self.readers.begin().await.during("beginning to read")
+        let begun = match &self.url {
+            Some(_) => self.readers.begin_with(postgres::BEGIN_READING).await,
+            None => self.readers.begin().await,
+        };
+        begun.during("beginning to read")
     }
 
     /// Waits until nothing is under way, and closes.
     pub(super) async fn close(&self) {
         self.readers.close().await;
-        if let Some(writer) = &self.writer {
+        if let Some(writer) = self.writer_pool() {
             writer.close().await;
         }
     }
 }
 
-/// Begins a transaction that writes.
-const BEGIN: &str = "BEGIN IMMEDIATE";
-
-fn options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE)
+/// Makes the driver find the databases. Once is enough, and more does nothing.
+fn install_drivers() {
+    sqlx::any::install_default_drivers();
 }
 
-fn pool(connections: u32) -> PoolOptions<Db> {
-    PoolOptions::new().max_connections(connections).idle_timeout(None).max_lifetime(None)
-}
-
-async fn readers(path: &Path) -> Result<Pool, JournalError> {
-    let opened = pool(READERS).connect_with(options(path).read_only(true)).await;
-    opened.map_err(|source| JournalError::opening(path, source))
-}
-
-/// A database's file and those that SQLite keeps beside it.
-pub(super) fn files(path: &Path) -> [PathBuf; 3] {
-    ["", "-wal", "-shm"].map(|suffix| with_suffix(path, suffix))
-}
-
-/// A path whose file's name ends with something more.
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// Makes the file where there is none, so that only its owner can read it: what SQLite keeps beside
-/// it gets the same rights.
-fn keep_private(path: &Path) -> io::Result<()> {
-    private::options().append(true).open(path)?;
-    files(path).iter().filter(|file| file.exists()).try_for_each(|file| private::restrict(file))
-}
-
-/// Looks at a file that is there without changing it: its schema, or `None` where it holds nothing yet.
-async fn inspect(path: &Path, kind: &'static Kind) -> Result<Option<i64>, JournalError> {
-    // To open a pipe is to wait for somebody who writes.
-    let is_none = |file: &PathBuf| fs::metadata(file).is_ok_and(|found| !found.is_file());
-    if let Some(found) = files(path).into_iter().find(is_none) {
-        return Err(JournalError::NotAFile { path: path.to_owned(), found });
+/// Some rows of one statement, all of them or none: `INSERT INTO head VALUES (…), (…) tail`. What each row has is bound by `bind`,
+/// as many values as `head` names columns. Numbered, as PostgreSQL wants it, and well below what a database takes of values when
+/// there are a thousand rows (SQLite 32,766, PostgreSQL 65,535).
+pub(super) async fn insert<T>(
+    db: &mut Connection,
+    (head, tail): (&str, &str),
+    rows: &[T],
+    bind: impl Fn(&mut AnyArguments, &T) -> Result<(), BoxDynError>,
+) -> Result<(), sqlx::Error> {
+    let columns = head.split(',').count();
+    let mut values = AnyArguments::default();
+    let mut places = Vec::with_capacity(rows.len());
+    for (number, row) in rows.iter().enumerate() {
+        bind(&mut values, row).map_err(sqlx::Error::Encode)?;
+        let of_row: Vec<String> = (1..=columns).map(|column| format!("${}", number * columns + column)).collect();
+        places.push(format!("({})", of_row.join(", ")));
     }
-    let opening = |source| JournalError::opening(path, source);
-    let mut file = options(path).read_only(true).connect().await.map_err(opening)?;
-    let looked = look(&mut file, path, kind).await;
-    // What closing says is of no interest: nothing was written.
-    drop(file.close().await);
-    let found = looked?;
-    let ours = kind.newest_schema();
-    match found {
-        Some(found) if found > ours => Err(JournalError::Newer { path: path.to_owned(), found, ours }),
-        found => Ok(found),
-    }
-}
-
-async fn look(file: &mut Connection, path: &Path, kind: &'static Kind) -> Result<Option<i64>, JournalError> {
-    let opening = |source| JournalError::opening(path, source);
-    let tables: Vec<String> = sqlx::query_scalar("SELECT name FROM sqlite_master WHERE type = 'table'")
-        .fetch_all(&mut *file)
-        .await
-        .map_err(opening)?;
-    if tables.is_empty() {
-        return Ok(None);
-    }
-    let has = |table: &str| tables.iter().any(|name| name == table);
-    if !has(&kind.migrations.table_name) {
-        return Err(JournalError::Foreign { path: path.to_owned() });
-    }
-    let schema: Option<i64> =
-        sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations").fetch_one(&mut *file).await.map_err(opening)?;
-    if schema.is_some() && !has(kind.table) {
-        return Err(JournalError::Foreign { path: path.to_owned() });
-    }
-    if fs::metadata(path).is_ok_and(|m| m.len() <= CHECKED_UP_TO) {
-        check(file, path).await?;
-    }
-    Ok(schema)
-}
-
-async fn check(db: &mut Connection, path: &Path) -> Result<(), JournalError> {
-    let opening = |source| JournalError::opening(path, source);
-    // Not the quicker check: this one also holds the tables against their indices, and so finds what was changed in the
-    // rows without a checksum, by which names are looked up.
-    let found: String = sqlx::query_scalar("PRAGMA integrity_check(1)").fetch_one(&mut *db).await.map_err(opening)?;
-    if found == "ok" {
-        return Ok(());
-    }
-    Err(JournalError::Corrupt { path: path.to_owned(), source: StoreError::Damaged { what: found } })
+    let statement = format!("INSERT INTO {head} VALUES {} {tail}", places.join(", "));
+    sqlx::query_with(AssertSqlSafe(statement), values).persistent(false).execute(db).await.map(drop)
 }

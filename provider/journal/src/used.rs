@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use sqlx::QueryBuilder;
+use sqlx::Arguments as _;
 use stoker_core::base::ids::{Cloud, InstanceType, Region, ZoneId};
 use stoker_core::limits::commitment::UsedHour;
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::state::memory::Memory;
 
 use super::error::{StoreError, While as _};
-use super::store::{Connection, Db};
+use super::store::{Connection, insert};
 
 /// How often the loop counts. A node's first and last count are off by half of this on average, one up and one down.
 pub const COUNT_EVERY: SignedDuration = SignedDuration::from_mins(5);
@@ -86,26 +86,22 @@ async fn known(db: &mut Connection, hour: i64, seconds: i64, until: i64) -> Resu
 
 async fn add(db: &mut Connection, hour: i64, seconds: i64, held: &BTreeMap<&Market, i64>) -> Result<(), StoreError> {
     let held: Vec<_> = held.iter().collect();
-    // Seven values a row: well below what a database takes of parameters.
+    let into = (
+        "used_hour (hour, cloud, region, zone, instance_type, capacity_type, node_seconds)",
+        "ON CONFLICT (hour, cloud, region, zone, instance_type, capacity_type) \
+         DO UPDATE SET node_seconds = used_hour.node_seconds + excluded.node_seconds",
+    );
     for rows in held.chunks(1_000) {
-        let mut insert = QueryBuilder::<Db>::new(
-            "INSERT INTO used_hour (hour, cloud, region, zone, instance_type, capacity_type, node_seconds) ",
-        );
-        insert.push_values(rows, |mut row, (market, nodes)| {
+        let counted = insert(db, into, rows, |row, (market, nodes)| {
             let Place { cloud, region, zone, instance_type } = &market.place;
-            row.push_bind(hour)
-                .push_bind(cloud.to_string())
-                .push_bind(region.to_string())
-                .push_bind(zone.to_string())
-                .push_bind(instance_type.to_string())
-                .push_bind(market.capacity_type.as_str())
-                .push_bind(**nodes * seconds);
+            row.add(hour)?;
+            for text in [cloud.as_str(), region.as_str(), zone.as_str(), instance_type.as_str(), market.capacity_type.as_str()]
+            {
+                row.add(text)?;
+            }
+            row.add(**nodes * seconds)
         });
-        insert.push(
-            " ON CONFLICT (hour, cloud, region, zone, instance_type, capacity_type) \
-             DO UPDATE SET node_seconds = used_hour.node_seconds + excluded.node_seconds",
-        );
-        insert.build().persistent(false).execute(&mut *db).await.during("counting use")?;
+        counted.await.during("counting use")?;
     }
     Ok(())
 }

@@ -102,7 +102,7 @@ async fn hours_come_back_as_they_were_written_and_a_crash_loses_what_came_after(
     journal.readings().write(&first).await.unwrap();
     assert_eq!(hours(&journal).await, first.hours, "written twice, there once");
     rollup.written(&first, at(3_000));
-    let copy = crash_copy(dir.path());
+    let copy = crash_copy(dir.path()).await;
     take(&mut rollup, 2, 2, 3_060);
 
     let (journal, _) = reopened(copy.path()).await;
@@ -137,7 +137,7 @@ async fn hours_go_when_they_are_a_month_old_or_too_many() {
     journal.readings().forget(at(month + 3 * HOUR)).await.unwrap();
     assert_eq!(left().await, (3..=10).collect());
     assert!(journal.reader().latest_readings().await.unwrap().is_empty());
-    let store = Store::open(dir.path(), &READINGS).await.unwrap();
+    let store = Store::open(&place(dir.path()).await, &READINGS).await.unwrap();
     let mut db = store.write().await.unwrap();
     let rows: Vec<(i64, i64)> =
         sqlx::query_as("SELECT nodes, bytes FROM reading_size ORDER BY hour").fetch_all(&mut *db).await.unwrap();

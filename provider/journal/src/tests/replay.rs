@@ -64,7 +64,7 @@ async fn the_inputs_of_a_decision_make_it_again() {
     let made = life(&journal, 60).await;
     assert!(made.len() > 30);
     // Read by another process, while this one may write.
-    let reader = Journal::open_read_only(dir.path()).await.unwrap();
+    let reader = Journal::open_read_only(place(dir.path()).await).await.unwrap();
     let (mut launches, mut ends, mut notes) = (0, 0, 0);
     for Made { id, world } in &made {
         let inputs = reader.replay_inputs(*id).await.unwrap().unwrap();

@@ -73,7 +73,7 @@ async fn a_crash_neither_loses_a_count_nor_repeats_it() {
     let mut journal = reopened(dir.path()).await.0;
     for minute in (0..60).step_by(5) {
         journal.count_use(at(&format!("03:{minute:02}:00")), &nodes(4)).await.unwrap();
-        let copy = crash_copy(dir.path());
+        let copy = crash_copy(dir.path()).await;
         journal = reopened(copy.path()).await.0;
         dir = copy;
         journal.count_use(at(&format!("03:{minute:02}:00")), &nodes(4)).await.unwrap();

@@ -57,7 +57,7 @@ async fn a_journal_that_ends_before_it_did_is_told() {
     let (journal, _) = reopened(dir.path()).await;
     let mut world = World::new();
     world.pass(&journal).await.unwrap();
-    let early = crash_copy(dir.path());
+    let early = crash_copy(dir.path()).await;
     for number in 0..10 {
         world.step(&journal, number).await.unwrap();
     }

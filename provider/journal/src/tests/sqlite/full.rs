@@ -5,12 +5,8 @@ use super::*;
 /// Lets the journal grow by no more than so many pages.
 async fn fill_disk(journal: &Journal, more: i64) {
     let Some(writer) = journal.store.writer_pool() else { unreachable!("it is open for writing") };
-    let pages: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(writer).await.unwrap();
-    let most = (pages + more).to_string();
-    let statement = format!("PRAGMA max_page_count = {most}");
-    sqlx::query(sqlx::AssertSqlSafe(statement)).execute(writer).await.unwrap();
-    // The limit is a connection's, and the journal may take another.
-    writer.set_connect_options((*writer.connect_options()).clone().pragma("max_page_count", most));
+    let pages: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(&writer).await.unwrap();
+    journal.store.limit_pages(pages + more);
 }
 
 /// Orders until one is refused; how many were accepted.
@@ -37,12 +33,12 @@ async fn a_full_disk_is_named_and_nothing_that_was_accepted_is_lost() {
     assert_eq!(error.label(), "full", "{error:?}");
     assert!(error.to_string().contains("the disk is full"), "{error}");
     assert!(!dir.path().join("reserve").exists(), "it was given up before an order was refused");
-    let copy = crash_copy(dir.path());
+    let copy = crash_copy(dir.path()).await;
     assert_eq!(reopened(copy.path()).await.1.memory, world.memory);
     // Room again: what was refused is accepted.
     fill_disk(&journal, 10_000).await;
     world.order(&journal, 50).await.unwrap();
-    let copy = crash_copy(dir.path());
+    let copy = crash_copy(dir.path()).await;
     assert_eq!(reopened(copy.path()).await.1.memory, world.memory);
 }
 
@@ -55,7 +51,7 @@ async fn readings_go_first_and_then_the_reserve() {
     assert!(reserve.exists() && readings.exists());
     let full = || {
         let source = StoreError::Damaged { what: "as if".to_owned() };
-        JournalError::Full { path: dir.path().join("journal.db"), source }
+        JournalError::Full { at: Location::File(dir.path().join("journal.db")), source }
     };
     journal.make_room(full()).await.unwrap();
     assert!(reserve.exists() && !readings.exists());
@@ -92,6 +88,6 @@ async fn a_transaction_that_could_not_be_ended_takes_nothing_that_is_accepted_la
     std::mem::forget(sqlx::Connection::begin(&mut *connection).await.unwrap());
     drop(connection);
     world.order(&journal, 1).await.unwrap();
-    let copy = crash_copy(dir.path());
+    let copy = crash_copy(dir.path()).await;
     assert_eq!(reopened(copy.path()).await.1.memory, world.memory);
 }
