@@ -2,6 +2,7 @@
 //!
 //! A client of our own for the dozen calls that are needed. AWS's crate for EC2 alone takes ten minutes and 7 GB to build.
 
+mod cure;
 mod failure;
 mod form;
 mod keys;
