@@ -147,6 +147,11 @@ impl Config {
         self.classes.values().map(|class| class.instance_profile.as_str()).collect()
     }
 
+    /// Names of the node classes.
+    pub fn node_classes(&self) -> impl Iterator<Item = &str> {
+        self.classes.keys().map(NodeClassName::as_str)
+    }
+
     /// The JSON Schema of the file, for editors.
     pub fn schema() -> serde_json::Value {
         yaml::schema_of::<RawAws>()

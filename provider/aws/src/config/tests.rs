@@ -168,7 +168,7 @@ nodeClasses:
 "#;
 
 #[test]
-fn faults_of_every_kind_are_told_at_once() {
+fn faults_of_every_kind_come_at_once() {
     golden("config", "mixed", &Config::parse("aws.yaml", MIXED).unwrap_err().to_string());
 }
 
