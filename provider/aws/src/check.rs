@@ -27,7 +27,10 @@ pub struct Finding {
 
 /// Looks at every region of the file, for the cluster that machines are tagged with. Nothing is made or ended, and no message is taken from
 /// a queue.
-pub async fn check(config: &Config, cluster: &ClusterName, book: &PriceBook, access: &Access) -> Vec<Finding> {
+///
+/// # Errors
+/// When no region has credentials, and why; in words.
+pub async fn check(config: &Config, cluster: &ClusterName, book: &PriceBook, access: &Access) -> Result<Vec<Finding>, String> {
     let mut types = types_of(book);
     let of_aws = book.specs().filter(|spec| spec.cloud.as_str() == "aws");
     let specs: BTreeMap<InstanceType, Arc<InstanceSpec>> =
@@ -38,5 +41,15 @@ pub async fn check(config: &Config, cluster: &ClusterName, book: &PriceBook, acc
         let types = types.remove(name).unwrap_or_default();
         regions.push(RegionSupplier::new(name.clone(), wanted.clone(), cluster.clone(), api, types, Arc::default()));
     }
-    join_all(regions.iter().map(|region| region.check(config, &specs))).await.into_iter().flatten().collect()
+    let found = join_all(regions.iter().map(|region| region.check(config, &specs))).await;
+    if let Some(Err(why)) = found.first()
+        && found.iter().all(|of_region| of_region.as_ref().err() == Some(why))
+    {
+        return Err(why.clone());
+    }
+    let rows = regions.iter().zip(found).map(|(region, found)| match found {
+        Ok(found) => found,
+        Err(why) => vec![region.finding("credentials", Err(why))],
+    });
+    Ok(rows.flatten().collect())
 }

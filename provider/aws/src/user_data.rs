@@ -1,9 +1,14 @@
 //! User data: what a machine's kubelet joins with, so that its Node equals the template of its group.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use stoker_core::base::kinds::Taint;
+use stoker_core::base::text::quoted;
+use stoker_core::policy::{Fault, Path};
 use stoker_service::boot;
 use stoker_service::suppliers::Launch;
+use stoker_service::yaml;
 use toml::Table;
 
 use crate::config::{Family, LocalDisks, NodeClass, NodeNames, Reached};
@@ -49,6 +54,62 @@ pub(crate) fn user_data(launch: &Launch, class: &NodeClass, name: &str, cluster:
         ));
     }
     Ok(text)
+}
+
+/// Checks `userData` of a class by itself.
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+pub(crate) fn check(family: Family, theirs: &str) -> Result<(), String> {
+    match family {
+        Family::Al2023 if is_script(theirs) => Ok(()),
+        Family::Al2023 => node_config(theirs),
+        Family::Bottlerocket => settings(theirs).map(drop),
+        Family::Custom => match boot::left_over(theirs) {
+            Some(marker) => Err(format!("has {}, which is not filled in on EC2: take it out", quoted(marker))),
+            None => Ok(()),
+        },
+    }
+}
+
+/// What every configuration of nodeadm says. nodeadm itself checks its `spec`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct NodeConfig {
+    api_version: String,
+    kind: String,
+}
+
+fn node_config(theirs: &str) -> Result<(), String> {
+    let has_head = ["MIME-Version:", "Content-Type:", "--//"].iter().any(|head| theirs.starts_with(head));
+    if has_head {
+        return Err("is MIME, which Stoker makes of it: write the body of one part alone".to_owned());
+    }
+    let rules = |config: &NodeConfig| {
+        let wrong =
+            |key: &str, right: &str| Fault { path: Path::root().key(key), message: format!("is not {right}: write that") };
+        let mut faults = Vec::new();
+        if !config.api_version.starts_with("node.eks.aws/") {
+            faults.push(wrong("apiVersion", "node.eks.aws/v1alpha1"));
+        }
+        if config.kind != "NodeConfig" {
+            faults.push(wrong("kind", "NodeConfig"));
+        }
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    };
+    yaml::load_checked("userData", theirs, rules).map(drop).map_err(|faults| {
+        let faults: Vec<String> = faults.iter().map(|fault| format!("line {}: {}", fault.line, fault.message)).collect();
+        format!("is neither a script, which begins with #!, nor a NodeConfig of nodeadm: {}", faults.join("; "))
+    })
+}
+
+/// The operator's settings of Bottlerocket.
+fn settings(theirs: &str) -> Result<Table, String> {
+    theirs.parse().map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| theirs.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        format!("is no TOML, which Bottlerocket takes: line {line}: {}", error.message())
+    })
 }
 
 /// Labels that the kubelet is given.
@@ -118,7 +179,11 @@ fn al2023(launch: &Launch, labels: &[(&str, &str)], class: &NodeClass, name: &st
 
 /// What a part of the operator's is: a script, or more configuration of the node.
 fn content_type(part: &str) -> &'static str {
-    if part.starts_with("#!") { "text/x-shellscript; charset=\"us-ascii\"" } else { "application/node.eks.aws" }
+    if is_script(part) { "text/x-shellscript; charset=\"us-ascii\"" } else { "application/node.eks.aws" }
+}
+
+fn is_script(part: &str) -> bool {
+    part.starts_with("#!")
 }
 
 fn part(content_type: &str, body: &str) -> String {
@@ -163,7 +228,7 @@ fn bottlerocket(
     if class.node_names == NodeNames::InstanceId {
         kubernetes.insert("hostname-override-source".to_owned(), text("instance-id"));
     }
-    let mut settings = table(vec![("kubernetes", kubernetes.into())]);
+    let mut own = table(vec![("kubernetes", kubernetes.into())]);
     if uses_local_disks(launch, class) {
         let command = |words: &[&str]| toml::Value::Array(words.iter().map(|word| text(word)).collect());
         let bind =
@@ -174,15 +239,12 @@ fn bottlerocket(
             ("essential", toml::Value::Boolean(true)),
             ("mode", text("always")),
         ]);
-        settings.insert("bootstrap-commands".to_owned(), table(vec![("local-disks", once.into())]).into());
+        own.insert("bootstrap-commands".to_owned(), table(vec![("local-disks", once.into())]).into());
     }
-    let ours = table(vec![("settings", settings.into())]);
-    let mut whole = match &class.user_data {
-        Some(theirs) => {
-            theirs.parse::<Table>().map_err(|error| format!("userData of the node class is no TOML: {}", error.message()))?
-        }
-        None => Table::new(),
-    };
+    let ours = table(vec![("settings", own.into())]);
+    let theirs = class.user_data.as_deref().unwrap_or_default();
+    // A fault of the file, where there is one.
+    let mut whole = settings(theirs).map_err(|why| format!("userData of the node class {why}"))?;
     lay_over(&mut whole, ours);
     toml::to_string(&whole).map_err(|error| error.to_string())
 }

@@ -147,7 +147,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let clock = Clock::system();
     let book = price_tables::prices(args.prices_dir.as_deref(), clock.now())?;
     let access = Access::of_system(clock).map_err(|why| CliError::Usage(format!("no calls can be made: {why}")))?;
-    let found = stoker_aws::check::check(&config, &cluster, &book, &access).await;
+    let found = stoker_aws::check::check(&config, &cluster, &book, &access).await.map_err(CliError::other)?;
     let denied: BTreeSet<&str> = found.iter().filter_map(|one| one.denied.as_deref()).collect();
     let missing_statements = if denied.is_empty() {
         Vec::new()

@@ -1,5 +1,6 @@
 //! `stoker policy`: is a policy file sound, what does it say in full, and how is one written.
 
+mod classes;
 mod effective;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use stoker_core::base::ids::PoolName;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::choose::feasibility::warnings;
 use stoker_core::market::offer::CapacityType;
-use stoker_core::policy::Pool;
+use stoker_core::policy::{Pool, RawPolicy};
 
 use super::args::{MarketArgs, NowArg, OutputArg};
 use super::exit::{self, CliError, Exit};
@@ -50,6 +51,9 @@ struct CheckArgs {
         help = "Policy files, or manifests of ConfigMaps that hold policies; - for standard input"
     )]
     files: Vec<PathBuf>,
+    /// File aws.yaml as it is here, which Stoker reads at `config` of the supplier: node classes of pools are looked up in it
+    #[arg(long, value_name = "FILE")]
+    aws_file: Option<PathBuf>,
     #[command(flatten)]
     markets: MarketArgs,
     #[command(flatten)]
@@ -130,7 +134,7 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
     for file in &args.files {
-        match check_file(file, &price_tables, Wall(now)) {
+        match check_file(file, &price_tables, Wall(now), args.aws_file.as_deref()) {
             Ok(checked) => {
                 for policy in checked {
                     match policy {
@@ -162,19 +166,33 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
 }
 
 /// What is to be said of each policy of a file: one, or those of a ConfigMap.
-fn check_file(file: &Path, price_tables: &PriceTables, wall: Wall) -> Result<Vec<Result<CheckReport, Faults>>, CliError> {
+fn check_file(
+    file: &Path,
+    price_tables: &PriceTables,
+    wall: Wall,
+    aws: Option<&Path>,
+) -> Result<Vec<Result<CheckReport, Faults>>, CliError> {
     let (name, text) = (files::shown(file), price_tables::policy_text(file).map_err(PriceTablesError::from)?);
     let Some(held) = yaml::held_policies(&name, &text) else {
-        return Ok(vec![check_text(file, &name, &text, price_tables, wall)]);
+        return Ok(vec![check_text(file, (&name, &text), price_tables, wall, aws)]);
     };
     if held.is_empty() {
         return Err(CliError::NoPolicy(name));
     }
-    Ok(held.iter().map(|held| check_text(file, &held.name, &held.text, price_tables, wall)).collect())
+    Ok(held.iter().map(|held| check_text(file, (&held.name, &held.text), price_tables, wall, aws)).collect())
 }
 
-fn check_text(file: &Path, name: &str, text: &str, price_tables: &PriceTables, wall: Wall) -> Result<CheckReport, Faults> {
-    let (read, doubts) = policy_file::parse_with_doubts(name, text, Some(&price_tables.prices))?;
+fn check_text(
+    file: &Path,
+    (name, text): (&str, &str),
+    price_tables: &PriceTables,
+    wall: Wall,
+    aws: Option<&Path>,
+) -> Result<CheckReport, Faults> {
+    let mut of_suppliers = Vec::new();
+    let classes = |raw: &RawPolicy| classes::unknown(raw, aws, &mut of_suppliers);
+    let (read, doubts) = policy_file::parse_with_doubts(name, text, Some(&price_tables.prices), classes)?;
+    let of_suppliers = read.told(name, text, of_suppliers);
     let catalogue = price_tables.catalogue(read.value.clone());
     let placed = |doubt: &FileFault| format!("{name}:{}:{}: {}", doubt.line, doubt.column, doubt.message);
     let cannot = warnings(&catalogue, wall).into_iter().map(|warning| match warning.place(&catalogue.policy) {
@@ -184,7 +202,7 @@ fn check_text(file: &Path, name: &str, text: &str, price_tables: &PriceTables, w
         }
         None => warning.to_string(),
     });
-    let told = doubts.iter().map(placed).chain(cannot);
+    let told = of_suppliers.iter().chain(&doubts).map(placed).chain(cannot);
     Ok(CheckReport::sound(file, &catalogue, price_tables.unmatched(&catalogue), told))
 }
 

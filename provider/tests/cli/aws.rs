@@ -66,23 +66,31 @@ fn write(dir: &Path, url: &str, more: &str) -> String {
     file.display().to_string()
 }
 
-/// What `stoker aws check` says of the account of a peer.
-async fn checked(peer: &Peer, more: &str) -> Ran {
+/// What `stoker aws check` says of the account of a peer, with the file that names what it has, rewritten.
+async fn checked(peer: &Peer, rewritten: impl FnOnce(String) -> String) -> Ran {
     let (served, dir) = (peer.listen().await, tempfile::tempdir().unwrap());
-    let file = write(dir.path(), served.url(), more);
+    let file = dir.path().join("aws.yaml");
+    std::fs::write(&file, rewritten(aws_yaml(served.url()))).unwrap();
     tokio::task::spawn_blocking(move || {
-        let mut command = command(&["aws", "check", "--file", &file, "--cluster", "prod"]);
-        command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
+        let mut command = command(&["aws", "check", "--cluster", "prod", "--file"]);
+        command.arg(file).env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
         ran(&command.output().unwrap())
     })
     .await
     .unwrap()
 }
 
+/// The file with a region more, like the first.
+fn with_region(file: &str, name: &str) -> String {
+    let (head, classes) = file.split_once("nodeClasses:").unwrap();
+    let (_, first) = head.split_once("- name: us-east-1\n").unwrap();
+    format!("{head}- name: {name}\n{first}nodeClasses:{classes}")
+}
+
 #[tokio::test]
 async fn an_account_is_held_against_the_file() {
     let peer = Peer::new("111111111111");
-    let ran = checked(&peer, "").await;
+    let ran = checked(&peer, |file| file).await;
     assert_eq!(ran.code, 0, "{ran:?}");
     golden("aws-check", &without_requests(&ran.out));
     let world = peer.world();
@@ -99,9 +107,52 @@ async fn what_an_account_lacks_is_told_with_its_cure() {
         world.region("us-east-1").subnets.retain(|_, subnet| subnet.zone_id == "use1-az1");
         world.region("us-east-1").profiles.clear();
     }
-    let ran = checked(&peer, "  old: { instanceProfile: stoker-node, image: { id: ami-gone } }\n").await;
+    let old = "  old: { instanceProfile: stoker-node, image: { id: ami-gone } }\n";
+    let ran = checked(&peer, |file| file + old).await;
     assert_eq!(ran.code, 1, "{ran:?}");
     golden("aws-check-lacking", &without_requests(&ran.out));
+}
+
+/// What fails first keeps nothing else from being looked at.
+#[tokio::test]
+async fn one_run_shows_every_name_that_an_account_does_not_know() {
+    let peer = Peer::new("111111111111");
+    {
+        let mut world = peer.world();
+        let unknown = Fault::status(403, "InvalidClientTokenId", "The security token included in the request is invalid.");
+        world.fault(Rule { region: Some("us-west-2".to_owned()), ..Rule::of("GetCallerIdentity", unknown) });
+    }
+    let named = |file: String| {
+        let file = file.replace("cluster: { name: prod }", "cluster: { name: prodd }");
+        with_region(&file.replace("  securityGroups", "  interruptionQueue: stoker-prodd\n  securityGroups"), "us-west-2")
+    };
+    let ran = checked(&peer, named).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    golden("aws-check-unknown", &without_requests(&ran.out));
+}
+
+#[tokio::test]
+async fn a_region_that_the_account_has_not_enabled_is_shown_with_its_cure() {
+    let peer = Peer::new("111111111111");
+    let closed = "You are not subscribed to this service in this region.";
+    let refused = Fault::status(403, "OptInRequired", closed);
+    peer.world().fault(Rule { action: None, region: Some("us-east-1".to_owned()), ..Rule::of("", refused) });
+    let ran = checked(&peer, |file| file).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    golden("aws-check-not-enabled", &without_requests(&ran.out));
+}
+
+#[test]
+fn without_credentials_one_line_says_how_to_give_some() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("aws.yaml");
+    std::fs::write(&file, with_region(&aws_yaml("http://127.0.0.1:9"), "us-west-2")).unwrap();
+    let mut command = command(&["aws", "check", "--cluster", "prod", "--file"]);
+    command.arg(file).env("HOME", dir.path()).env("AWS_EC2_METADATA_DISABLED", "true");
+    let ran = ran(&command.output().unwrap());
+    let said = "error: no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; in a pod, give its \
+                service account a role by Pod Identity or IRSA\n";
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (1, "", said));
 }
 
 #[tokio::test]

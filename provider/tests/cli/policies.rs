@@ -159,3 +159,57 @@ fn a_time_that_is_none_names_both_places_that_it_may_come_from() {
     assert_eq!(ran.status.code(), Some(2));
     assert!(err.contains("write --now, or the variable STOKER_NOW, like 2026-11-01T12:00:00Z"), "{err}");
 }
+
+/// A policy of which three pools have machines of EC2, made as that file says.
+fn policy_with(file: &std::path::Path) -> String {
+    let pool = |name: &str, class: &str| {
+        format!(
+            "- name: {name}\n  workload: training\n  gpu: {{ models: [L4] }}\n  where: {{ clouds: [aws], regions: [us-east-1] }}\n  \
+             limits: {{ maxNodes: 1 }}\n{class}"
+        )
+    };
+    let pools = [("right", "  nodeClass: gpu\n"), ("misspelt", "  nodeClass: gqu\n"), ("without", "")];
+    let pools = pools.map(|(name, class)| pool(name, class)).concat();
+    let supplier = format!("{{ name: aws, kind: aws, config: {} }}", file.display());
+    format!("apiVersion: stoker.dev/v1alpha1\nkind: Policy\nclusterName: prod\nsuppliers: [{supplier}]\npools:\n{pools}")
+}
+
+#[test]
+fn a_node_class_that_no_file_defines_is_a_fault_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let (aws, policy) = (dir.path().join("aws.yaml"), dir.path().join("policy.yaml"));
+    let check = || stoker(&["policy", "check", policy.to_str().unwrap()]);
+    std::fs::write(&policy, policy_with(&aws)).unwrap();
+    let unread = check();
+    assert_eq!(unread.code, 0, "{unread:?}");
+    let warning = unread.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        warning.contains("policy.yaml:4:")
+            && warning.contains("cannot be read here, so nodeClass of pools is not checked: give it with --aws-file FILE"),
+        "{unread:?}"
+    );
+    let here = dir.path().join("here.yaml");
+    std::fs::write(&here, stoker_fake_ec2::aws_yaml("http://127.0.0.1:9")).unwrap();
+    let given = stoker(&["policy", "check", policy.to_str().unwrap(), "--aws-file", here.to_str().unwrap()]);
+    assert!(given.code == 3 && given.err.contains("pools[1].nodeClass \"gqu\""), "{given:?}");
+    std::fs::write(&aws, "kind: AwsSupplier\n").unwrap();
+    let unsound = check();
+    assert!(unsound.code == 0 && unsound.out.contains("has errors, so nodeClass"), "{unsound:?}");
+    std::fs::write(&aws, stoker_fake_ec2::aws_yaml("http://127.0.0.1:9")).unwrap();
+    let ran = check();
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let faults: Vec<&str> =
+        ran.err.lines().map(|line| line.rsplit_once("policy.yaml:").map_or(line, |(_, fault)| fault)).collect();
+    assert_eq!(
+        faults,
+        [
+            "17:14: pools[1].nodeClass \"gqu\" is no node class of its supplier: write one of gpu",
+            "18:3: pools[2].nodeClass is missing, and its supplier makes nodes by class only: write one of gpu",
+            "error: the file has errors; nothing was done",
+        ]
+    );
+    // A plugin may know the class.
+    let plugin = "{ name: own, kind: plugin, endpoint: \"http://127.0.0.1:9\" }";
+    std::fs::write(&policy, policy_with(&aws).replace("suppliers: [", &format!("suppliers: [{plugin}, "))).unwrap();
+    assert_eq!(check().code, 0, "{:?}", check());
+}

@@ -12,7 +12,7 @@ use stoker_tests::market;
 
 pub(super) fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let read = policy_file::parse_with_doubts("policy.yaml", text, None);
+    let read = policy_file::parse_with_doubts("policy.yaml", text, None, |_| Vec::new());
     let known = policy_file::parse("policy.yaml", text, Some(&market::book()));
     let (policy, doubts) = match read {
         Ok((read, doubts)) => (read.value, doubts),

@@ -5,21 +5,22 @@ pub(crate) mod example;
 mod raw;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path as FilePath, PathBuf};
 
 use stoker_core::base::ids::{NodeClassName, Region};
-use stoker_core::base::text::quoted;
-use stoker_core::policy::{API_VERSION, Fault, Path};
-use stoker_service::boot;
+use stoker_core::base::text::{nearest, quoted};
+use stoker_core::policy::{API_VERSION, Fault, Path, label_value};
 use stoker_service::files;
 use stoker_service::yaml::{self, Faults};
 
 pub use raw::{Efa, Family, LocalDisks, NodeNames, RawAws};
 use raw::{RawChoice, RawCluster, RawDisk, RawImage, RawNodeClass, RawRegion};
 
-use crate::wire::{Endpoints, Role};
+use crate::user_data;
+use crate::wire::{Endpoints, Role, Service};
 
 /// Least size of a root disk in GiB. Node templates promise 100, of which a file system and the reserve of the kubelet take some.
 const LEAST_DISK: u32 = 105;
@@ -146,6 +147,11 @@ impl Config {
         self.classes.values().map(|class| class.instance_profile.as_str()).collect()
     }
 
+    /// Names of the node classes.
+    pub fn node_classes(&self) -> impl Iterator<Item = &str> {
+        self.classes.keys().map(NodeClassName::as_str)
+    }
+
     /// The JSON Schema of the file, for editors.
     pub fn schema() -> serde_json::Value {
         yaml::schema_of::<RawAws>()
@@ -175,9 +181,10 @@ fn validated(raw: &RawAws) -> Result<Config, Vec<Fault>> {
     for (name, class) in &raw.node_classes {
         let path = path.key(name);
         let read = rules.class(&path, class);
+        rules.holds(&path, label_value(name));
         match NodeClassName::new(name.as_str()) {
             Ok(name) => drop(classes.insert(name, read)),
-            Err(error) => rules.add(&path, error.to_string()),
+            Err(error) => rules.add(&path, format!("{error}: write one")),
         }
     }
     if rules.0.is_empty() { Ok(Config { cluster, regions, classes }) } else { Err(rules.0) }
@@ -192,9 +199,19 @@ impl Rules {
         self.0.push(Fault { path: path.clone(), message: message.into() });
     }
 
+    fn holds(&mut self, path: &Path, checked: Result<(), String>) {
+        if let Err(message) = checked {
+            self.add(path, message);
+        }
+    }
+
+    fn given(&mut self, path: &Path, text: Option<&str>, rule: fn(&str) -> Result<(), String>) {
+        self.holds(path, text.map_or(Ok(()), rule));
+    }
+
     fn filled(&mut self, path: &Path, text: &str, what: &str) {
         if text.is_empty() || text.contains(char::is_whitespace) {
-            self.add(path, format!("{} is no {what}", quoted(text)));
+            self.add(path, format!("{} is no {what}: write it without spaces", quoted(text)));
         }
     }
 
@@ -207,10 +224,15 @@ impl Rules {
             ("serviceCidr", service_cidr),
             ("version", version),
         ];
-        let missing: Vec<&str> = parts.iter().filter(|(_, part)| part.is_none()).map(|(key, _)| *key).collect();
-        if !missing.is_empty() && missing.len() < parts.len() {
-            self.add(path, format!("lacks {}: write all four, or none of them for a cluster of EKS", missing.join(", ")));
+        if parts.iter().any(|(_, part)| part.is_some()) {
+            let keys = parts.map(|(key, _)| key).join(", ");
+            for (key, _) in parts.iter().filter(|(_, part)| part.is_none()) {
+                self.add(&path.key(*key), format!("is missing: write all of {keys}, or none of them for a cluster of EKS"));
+            }
         }
+        self.given(&path.key("region"), region.as_deref(), values::region);
+        self.given(&path.key("serviceCidr"), service_cidr.as_deref(), values::cidr);
+        self.given(&path.key("version"), version.as_deref(), values::version);
         if let Some(endpoint) = endpoint.as_deref().filter(|endpoint| !endpoint.starts_with("https://")) {
             self.add(&path.key("endpoint"), format!("{} is no address: write https://host:port", quoted(endpoint)));
         }
@@ -232,40 +254,45 @@ impl Rules {
         let mut regions = BTreeMap::new();
         for (at, region) in raw.iter().enumerate() {
             let path = path.index(at);
-            let name = match Region::new(region.name.as_str()) {
-                Ok(name) => name,
-                Err(error) => {
-                    self.add(&path.key("name"), error.to_string());
-                    continue;
-                }
-            };
+            self.holds(&path.key("name"), values::region(&region.name));
             let role = region.assume_role.as_ref().map(|role| {
-                if !role.arn.starts_with("arn:") || !role.arn.contains(":role/") {
-                    self.add(&path.key("assumeRole").key("arn"), format!("{} is no ARN of a role", quoted(&role.arn)));
-                }
+                self.holds(&path.key("assumeRole").key("arn"), values::role(&role.arn));
                 Role { arn: role.arn.clone(), external_id: role.external_id.clone(), session: format!("stoker-{cluster}") }
             });
             self.account(&path, region);
-            for (service, address) in &region.endpoints {
-                let is_here = ["http://127.0.0.1:", "http://[::1]:"].iter().any(|here| address.starts_with(here));
-                if !is_here && !address.starts_with("https://") {
-                    let path = path.key("endpoints").key(service.host());
-                    self.add(&path, format!("{} is no address: write https://host, as calls make machines", quoted(address)));
-                }
-            }
+            self.given(&path.key("interruptionQueue"), region.interruption_queue.as_deref(), values::queue);
             let read = RegionConfig {
                 account: region.account.clone(),
                 subnets: self.choice(&path.key("subnets"), &region.subnets, "subnet-"),
                 security_groups: self.choice(&path.key("securityGroups"), &region.security_groups, "sg-"),
                 queue: region.interruption_queue.clone(),
                 role,
-                endpoints: region.endpoints.clone(),
+                endpoints: self.endpoints(&path.key("endpoints"), &region.endpoints),
             };
-            if regions.insert(name, read).is_some() {
+            if let Ok(name) = Region::new(region.name.as_str())
+                && regions.insert(name, read).is_some()
+            {
                 self.add(&path.key("name"), format!("{} is listed twice: remove one", quoted(&region.name)));
             }
         }
         regions
+    }
+
+    fn endpoints(&mut self, path: &Path, raw: &BTreeMap<String, String>) -> Endpoints {
+        let keys = Service::BY_KEY.map(|(key, _)| key);
+        let mut endpoints = Endpoints::new();
+        for (key, address) in raw {
+            let path = path.key(key);
+            match Service::BY_KEY.iter().find(|(known, _)| known == key) {
+                Some((_, service)) => drop(endpoints.insert(*service, address.clone())),
+                None => match nearest(key, keys) {
+                    Some(near) => self.add(&path, format!("is no service: did you mean {near}?")),
+                    None => self.add(&path, format!("is no service that Stoker calls: known are {}", keys.join(", "))),
+                },
+            }
+            self.holds(&path, values::address(address));
+        }
+        endpoints
     }
 
     /// The account of a region, which a role names too.
@@ -294,7 +321,7 @@ impl Rules {
     }
 
     fn class(&mut self, path: &Path, raw: &RawNodeClass) -> NodeClass {
-        self.filled(&path.key("instanceProfile"), &raw.instance_profile, "name of an instance profile");
+        self.holds(&path.key("instanceProfile"), values::instance_profile(&raw.instance_profile));
         let image = self.image(&path.key("image"), &raw.image);
         let RawDisk { size_gib, throughput, iops, kms_key } = raw.disk.clone();
         let disk_gib = size_gib.unwrap_or(LEAST_DISK);
@@ -308,16 +335,13 @@ impl Rules {
                 self.add(&path.key("disk").key(key), message);
             }
         }
-        if raw.image.family == Family::Custom {
-            match &raw.user_data {
-                None => self.add(path, "has a custom image and no userData: write what its kubelet joins with"),
-                Some(text) => {
-                    if let Some(marker) = boot::left_over(text) {
-                        let message = format!("has {}, which is not filled in on EC2: take it out", quoted(marker));
-                        self.add(&path.key("userData"), message);
-                    }
-                }
+        self.given(&path.key("disk").key("kmsKey"), kms_key.as_deref(), values::kms_key);
+        match &raw.user_data {
+            Some(text) => self.holds(&path.key("userData"), user_data::check(raw.image.family, text)),
+            None if raw.image.family == Family::Custom => {
+                self.add(&path.key("userData"), "is missing: write what the kubelet of a custom image joins with");
             }
+            None => {}
         }
         if raw.tags.len() > MOST_TAGS {
             self.add(&path.key("tags"), format!("are {}: EC2 takes {MOST_TAGS} beside Stoker's", raw.tags.len()));
@@ -365,7 +389,7 @@ impl Rules {
             self.add(&path.key("id"), format!("{} is no image: it begins with ami-", quoted(id)));
         }
         if *family == Family::Custom && id.is_none() && ssm.is_none() {
-            self.add(path, "is custom and names no image: write id or ssm");
+            self.add(&path.key("id"), "is missing: name the custom image with id, or with ssm");
         }
         match (id, ssm, version) {
             (Some(id), ..) => Image::Id(id.clone()),

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::wire::Endpoints;
-
 /// What nodes on EC2 are made with, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -21,7 +19,7 @@ pub struct RawAws {
     /// Regions that machines are made in, each once. Take one out only when its machines have ended: after a restart nobody
     /// lists or ends them, and they stay on record.
     pub regions: Vec<RawRegion>,
-    /// What machines are made with, by the name that a pool gives as `nodeClass`.
+    /// What machines are made with, by the name that a pool gives as `nodeClass`: up to 63 letters, digits, `-`, `_` and `.`.
     pub node_classes: BTreeMap<String, RawNodeClass>,
 }
 
@@ -42,7 +40,7 @@ pub struct RawCluster {
     /// Who signs its certificate, in PEM, as base64.
     #[serde(default)]
     pub certificate_authority: Option<String>,
-    /// Addresses of its services.
+    /// Addresses of its services: a network in CIDR form.
     #[serde(default)]
     #[schemars(example = "10.100.0.0/16")]
     pub service_cidr: Option<String>,
@@ -68,7 +66,7 @@ pub struct RawRegion {
     pub subnets: RawChoice,
     /// Security groups of machines.
     pub security_groups: RawChoice,
-    /// Queue of SQS with EC2's notices. Left out, the Spot requests are asked every ten seconds.
+    /// Name of the queue of SQS with EC2's notices, of the same account and region. Left out, the Spot requests are asked every ten seconds.
     #[serde(default)]
     pub interruption_queue: Option<String>,
     /// Role to act in. Default: the one that Stoker's own credentials have.
@@ -77,7 +75,7 @@ pub struct RawRegion {
     /// Addresses of services that are not at their own, such as endpoints of the VPC, by `ec2`, `sts`, `eks`, `ssm`, `sqs`,
     /// `service-quotas`, `pricing`, `cloud-watch` or `savings-plans`.
     #[serde(default)]
-    pub endpoints: Endpoints,
+    pub endpoints: BTreeMap<String, String>,
 }
 
 /// Which ones: by their tags, or by their ids.
@@ -108,7 +106,7 @@ pub struct RawRole {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawNodeClass {
-    /// Instance profile with the nodes' role. Stoker makes none.
+    /// Name of the instance profile with the nodes' role. Stoker makes none.
     pub instance_profile: String,
     /// What they boot. Default: the newest image of AL2023 for the cluster's version.
     #[serde(default)]
@@ -128,8 +126,8 @@ pub struct RawNodeClass {
     /// What Nodes are called. Default: `private-dns`.
     #[serde(default)]
     pub node_names: NodeNames,
-    /// More user data: a MIME part before Stoker's for AL2023, TOML that Stoker's is laid over for Bottlerocket, all of it for a custom
-    /// image, with the markers of boot templates such as `@STOKER_LABELS@`.
+    /// More user data. For AL2023 a script that begins with `#!`, or a `NodeConfig` that Stoker's is laid over; for Bottlerocket TOML that
+    /// Stoker's is laid over; for a custom image all of it, with the markers of boot templates such as `@STOKER_LABELS@`.
     #[serde(default)]
     pub user_data: Option<String>,
     /// Tags of machines, volumes and network interfaces, beside Stoker's own.
@@ -170,7 +168,7 @@ pub struct RawDisk {
     /// Operations a second. Default: AWS's.
     #[serde(default)]
     pub iops: Option<u32>,
-    /// Key that encrypts it. Default: the account's for EBS.
+    /// Key of KMS that encrypts it: `alias/…`, its id, or its ARN. Default: the account's for EBS.
     #[serde(default)]
     pub kms_key: Option<String>,
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::{Choice, Config, Efa, Family, Image, LocalDisks, NodeNames};
-use crate::testing::golden;
+use crate::testing::{file, golden};
 use crate::wire::Service;
 
 const FULL: &str = r#"
@@ -110,6 +110,86 @@ nodeClasses:
 #[test]
 fn all_faults_are_told_at_once_with_their_lines() {
     golden("config", "faults", &Config::parse("aws.yaml", WRONG).unwrap_err().to_string());
+}
+
+/// Faults of types, of fields, of endpoints and of values: each is found whatever else is wrong.
+const MIXED: &str = r#"
+apiVersion: stoker.dev/v1alpha1
+kind: AwsSupplier
+cluster:
+  name: prod
+  region: US East
+  endpoint: https://10.0.0.1:6443
+  certificateAuthority: 5
+  serviceCidr: 10.100.0.5/16
+  version: v1.33
+regions:
+- us-west-2
+- name: us-east-1
+  subnets: { ids: [subnet-1] }
+  securityGroups: { ids: [sg-1] }
+  interruptionQueue: https://sqs.us-east-1.amazonaws.com/111111111111/stoker-prod
+  endpoints: { ec3: "https://x", s3: "https://x", cloud-watch: "monitoring.example", sqs: "https://x/queue", sts: 5 }
+- name: us-east-2
+  subnet: { ids: [subnet-1] }
+  subnets: { ids: [subnet-1] }
+  securityGroups: { ids: [sg-1] }
+  interruptionQueue: arn:aws:sqs:us-east-2:111111111111:stoker prod
+nodeClasses:
+  big gpu: { instanceProfile: stoker-node }
+  arn:
+    instanceProfile: arn:aws:iam::111111111111:instance-profile/nodes/stoker-node
+    disk: { sizeGiB: big, kmsKey: nodes }
+  settings:
+    instanceProfile: stoker node
+    image: { family: bottlerocket }
+    userData: |
+      [settings.motd]
+      text = hello
+  mime:
+    instanceProfile: stoker-node
+    userData: |
+      MIME-Version: 1.0
+      Content-Type: multipart/mixed; boundary="x"
+  nodeadm:
+    instanceProfile: stoker-node
+    userData: |
+      apiVersion: v1
+      kind: ConfigMap
+  nodeadm-unread:
+    instanceProfile: stoker-node
+    userData: |
+      kind: NodeConfig
+      spec: {
+  own:
+    instanceProfile: stoker-node
+    image: { family: custom }
+    tags: 5
+"#;
+
+#[test]
+fn faults_of_every_kind_come_at_once() {
+    golden("config", "mixed", &Config::parse("aws.yaml", MIXED).unwrap_err().to_string());
+}
+
+#[test]
+fn values_are_taken_in_each_form_that_aws_takes() {
+    let keys = [
+        "alias/nodes",
+        "0d990263-018e-4e65-a703-eff731de951e",
+        "mrk-1234abcd12ab34cd56ef1234567890ab",
+        "arn:aws-cn:kms:cn-north-1:111111111111:key/0d990263-018e-4e65-a703-eff731de951e",
+        "arn:aws:kms:us-east-1:111111111111:alias/nodes",
+    ];
+    for key in keys {
+        Config::parse("aws.yaml", &file(&format!("    disk: {{ kmsKey: \"{key}\" }}\n"))).unwrap();
+    }
+    for cidr in ["10.100.0.0/16", "fd00:1::/108"] {
+        Config::parse("aws.yaml", &FULL.replace("10.100.0.0/16", &format!("\"{cidr}\""))).unwrap();
+    }
+    for region in ["us-gov-west-1", "cn-north-1", "us-iso-east-1"] {
+        Config::parse("aws.yaml", &FULL.replace("us-west-2", region)).unwrap();
+    }
 }
 
 #[test]

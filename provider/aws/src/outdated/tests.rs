@@ -15,7 +15,7 @@ fn whatever_changes_nodes_changes_the_digest_and_nothing_else_does() {
         "    disk: { sizeGiB: 300 }",
         "    disk: { throughput: 500 }",
         "    disk: { iops: 6000 }",
-        "    disk: { kmsKey: \"arn:aws:kms:us-east-1:111111111111:key/k\" }",
+        "    disk: { kmsKey: \"arn:aws:kms:us-east-1:111111111111:key/1234abcd-12ab-34cd-56ef-1234567890ab\" }",
         "    localDisks: unused",
         "    efa: all",
         "    placementGroup: pg",

@@ -27,8 +27,15 @@ const WOULD_WORK: &str = "DryRunOperation";
 
 impl RegionSupplier {
     /// What works here, and what does not. What IAM does not allow is named by its action, wherever it was asked.
-    pub(crate) async fn check(&self, config: &Config, specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>) -> Vec<Finding> {
-        let mut found = self.look_at_all(config, specs).await;
+    ///
+    /// # Errors
+    /// Why there are no credentials that count here; in words.
+    pub(crate) async fn check(
+        &self,
+        config: &Config,
+        specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>,
+    ) -> Result<Vec<Finding>, String> {
+        let mut found = self.look_at_all(config, specs).await?;
         for action in self.api.denied() {
             let names_it = |one: &Finding| one.told.as_ref().is_err_and(|why| why.contains(&format!("{action}:")));
             if !found.iter().any(names_it) {
@@ -39,40 +46,48 @@ impl RegionSupplier {
                 one.denied = Some(action.clone());
             }
         }
-        found
+        Ok(found)
     }
 
-    async fn look_at_all(&self, config: &Config, specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>) -> Vec<Finding> {
+    async fn look_at_all(
+        &self,
+        config: &Config,
+        specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>,
+    ) -> Result<Vec<Finding>, String> {
         let mut found = Vec::new();
         match self.account().await {
             Ok(account) => found.push(self.works("credentials", format!("account {account}"))),
-            Err(failure) => {
-                found.push(self.fails("credentials", &failure));
-                return found;
-            }
+            Err(failure @ Failure::NoCredentials(_)) => return Err(failure.to_string()),
+            // Nothing else could be asked.
+            Err(failure) => return Ok(vec![self.fails("credentials", &failure)]),
         }
         found.push(self.finding("clock", self.api.clock_fault().map_or_else(|| Ok("like AWS's".to_owned()), Err)));
-        let looked = match self.looked_up(config).await {
-            Ok(looked) => looked,
-            Err(why) => {
-                found.push(self.finding("subnets, security groups, cluster", Err(why)));
-                return found;
-            }
-        };
-        self.check_places(&looked, &mut found);
+        let looked = self.looked_up(config).await;
+        match &looked {
+            Ok(looked) => self.check_places(looked, &mut found),
+            Err(why) => self.check_each_place(config, why, &mut found).await,
+        }
+        let looked = looked.ok();
         let offered = self.offerings().await;
         let types = match &offered {
             Ok(offered) => {
-                let ours = offered.iter().filter(|(_, zone)| looked.subnets.contains_key(zone));
-                found.push(self.works("types sold here", format!("{} in zones with a subnet", ours.clone().count())));
-                ours.cloned().collect()
+                let is_ours = |zone| looked.as_ref().is_none_or(|looked| looked.subnets.contains_key(zone));
+                let ours: Vec<_> = offered.iter().filter(|(_, zone)| is_ours(zone)).cloned().collect();
+                let whose = if looked.is_some() { "zones with a subnet" } else { "all zones" };
+                found.push(self.works("types sold here", format!("{} in {whose}", ours.len())));
+                ours
             }
             Err(failure) => {
                 found.push(self.fails("types sold here", failure));
                 Vec::new()
             }
         };
-        self.check_launches(config, specs, &looked, &types, &mut found).await;
+        if let Some(looked) = &looked {
+            self.check_launches(config, specs, looked, &types, &mut found).await;
+        } else {
+            let why = "not tried without subnets, security groups and cluster: correct those, and check again";
+            found.push(self.finding("launches, paid beforehand", Err(why.to_owned())));
+        }
         let prices = self.spot_prices().await.map(|prices| format!("{} in effect", prices.len()));
         found.push(self.asked("spot prices", prices));
         let one = self.types.iter().take(1).cloned().collect();
@@ -89,9 +104,11 @@ impl RegionSupplier {
         let machines = self.list(self.api.now()).await.map(|listing| format!("{} of this cluster", listing.instances.len()));
         found.push(self.finding("machines", machines));
         found.push(self.asked("states of machines", self.health().await.map(|_| "known".to_owned())));
-        let paid =
-            self.commitments(config).await.map(|(all, _)| format!("{} to propose by stoker commit --from-aws", all.len()));
-        found.push(self.finding("paid beforehand", paid));
+        if looked.is_some() {
+            let paid =
+                self.commitments(config).await.map(|(all, _)| format!("{} to propose by stoker commit --from-aws", all.len()));
+            found.push(self.finding("paid beforehand", paid));
+        }
         found.push(match &self.config.queue {
             Some(name) => {
                 let asked = json!({ "QueueName": name });
@@ -100,7 +117,21 @@ impl RegionSupplier {
             }
             None => self.works("notices", "no queue: the Spot requests are asked every ten seconds".to_owned()),
         });
-        found
+        Ok(found)
+    }
+
+    /// Looks at subnets, groups and cluster one by one, where looking them all up failed, and why.
+    async fn check_each_place(&self, config: &Config, why: &str, found: &mut Vec<Finding>) {
+        let (subnets, groups, cluster) = futures::join!(self.subnets(), self.groups(), self.cluster(config));
+        let rows = [
+            self.asked("subnets", subnets.map(|found| format!("{} found", found.len()))),
+            self.asked("security groups", groups.map(|found| format!("{} found", found.len()))),
+            self.asked("cluster", cluster.map(|found| format!("Kubernetes {} at {}", found.version, found.endpoint))),
+        ];
+        if rows.iter().all(|row| row.told.is_ok()) {
+            found.push(self.finding("subnets, security groups, cluster", Err(why.to_owned())));
+        }
+        found.extend(rows);
     }
 
     fn check_places(&self, looked: &LookedUp, found: &mut Vec<Finding>) {
@@ -222,11 +253,11 @@ impl RegionSupplier {
         }
     }
 
-    fn finding(&self, what: &str, told: Result<String, String>) -> Finding {
+    pub(crate) fn finding(&self, what: &str, told: Result<String, String>) -> Finding {
         Finding { region: self.name.clone(), what: what.to_owned(), told, denied: None }
     }
 
     fn fails(&self, what: &str, failure: &Failure) -> Finding {
-        self.finding(what, Err(failure.to_string()))
+        self.finding(what, Err(failure.with_cure()))
     }
 }

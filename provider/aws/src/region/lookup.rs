@@ -40,7 +40,7 @@ pub(crate) struct NoImage {
 impl From<Failure> for NoImage {
     fn from(failure: Failure) -> Self {
         let is_certain = matches!(&failure, Failure::Said(said) if said.class() == Class::Final && said.status < 500);
-        Self { why: failure.to_string(), is_certain }
+        Self { why: failure.with_cure(), is_certain }
     }
 }
 
@@ -131,7 +131,7 @@ impl RegionSupplier {
         };
         let looked = timeout(LOOKED_UP_WITHIN, self.look_up(config, before.as_deref())).await.unwrap_or_else(late);
         let mut known = self.known();
-        known.look_failed = looked.as_ref().err().map(ToString::to_string);
+        known.look_failed = looked.as_ref().err().map(Failure::with_cure);
         match looked {
             Ok(looked) => {
                 let looked = Arc::new(looked);
@@ -139,7 +139,7 @@ impl RegionSupplier {
                 Ok(looked)
             }
             // Throttled, or a bad minute: launches by what was known are right as long as that is.
-            Err(failure) => before.filter(counts).ok_or_else(|| failure.to_string()),
+            Err(failure) => before.filter(counts).ok_or_else(|| failure.with_cure()),
         }
     }
 
@@ -265,12 +265,12 @@ impl RegionSupplier {
         })
     }
 
-    async fn subnets(&self) -> Result<Vec<Subnet>, Failure> {
+    pub(super) async fn subnets(&self) -> Result<Vec<Subnet>, Failure> {
         let found: Subnets = self.api.ask(Service::Ec2, &chosen("DescribeSubnets", "SubnetId", &self.config.subnets)).await?;
         Ok(found.subnet_set.into_iter().collect())
     }
 
-    async fn groups(&self) -> Result<Vec<(String, String)>, Failure> {
+    pub(super) async fn groups(&self) -> Result<Vec<(String, String)>, Failure> {
         let form = chosen("DescribeSecurityGroups", "GroupId", &self.config.security_groups);
         let found: SecurityGroups = self.api.ask(Service::Ec2, &form).await?;
         // In one order, whatever order EC2 gives: a retry must be the same request.
@@ -278,7 +278,7 @@ impl RegionSupplier {
         Ok(groups.into_iter().collect())
     }
 
-    async fn cluster(&self, config: &Config) -> Result<Reached, Failure> {
+    pub(super) async fn cluster(&self, config: &Config) -> Result<Reached, Failure> {
         if let Some(known) = &config.cluster.known {
             return Ok(known.clone());
         }

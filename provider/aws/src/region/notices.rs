@@ -57,7 +57,7 @@ pub(super) async fn follow(region: Weak<RegionSupplier>) {
         let pause = if let Some(name) = &region.config.queue {
             if let Err(failure) = region.receive(name, &mut queue).await {
                 let is_new = region.known().notices_failed.is_none();
-                let fault = format!("queue {name} cannot be read, so the Spot requests are asked: {failure}");
+                let fault = format!("queue {name} cannot be read, so the Spot requests are asked: {}", failure.with_cure());
                 if is_new {
                     tracing::warn!(region = %region.name, "{fault}");
                 }

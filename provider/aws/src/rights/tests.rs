@@ -124,8 +124,8 @@ fn china_has_arns_and_services_of_its_own() {
 /// HCL reads `${` within a text as a template.
 #[test]
 fn texts_of_the_file_stay_texts_in_terraform() {
-    let text = EXAMPLE.replace("interruptionQueue: stoker-prod", "interruptionQueue: \"${x}\"");
-    assert!(rights(&text, None).text(Format::Terraform).contains("= \"$${x}\"\n"));
+    let text = EXAMPLE.replace("name: prod ", "name: \"${x}\" ");
+    assert!(rights(&text, None).text(Format::Terraform).contains(":cluster/$${x}\""));
 }
 
 /// Rights that a launch needs beside its call.

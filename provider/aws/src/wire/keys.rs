@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use aws_config::sts::AssumeRoleProvider;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
+use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials as _, SharedCredentialsProvider};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use stoker_core::base::text::with_causes;
@@ -74,7 +75,7 @@ impl Keys {
         if let Some(held) = self.held().as_ref().filter(|held| now < held.until) {
             return Ok(held.credentials.clone());
         }
-        let credentials = self.provider.provide_credentials().await.map_err(|error| with_causes(&error))?;
+        let credentials = self.provider.provide_credentials().await.map_err(|error| why_none(&error))?;
         let until = credentials.expiry().and_then(|end| end.checked_sub(AHEAD)).unwrap_or(now + KEPT_FOR);
         *self.held() = Some(Held { credentials: credentials.clone(), until });
         Ok(credentials)
@@ -84,6 +85,17 @@ impl Keys {
     pub(crate) fn forget(&self) {
         *self.held() = None;
     }
+}
+
+/// Why there are no credentials. An instance is asked last, and on most machines there is none: what is missing then is any of them.
+fn why_none(error: &CredentialsError) -> String {
+    let why = with_causes(error);
+    if matches!(error, CredentialsError::CredentialsNotLoaded(_)) || why.contains("IMDS") {
+        return "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; in a pod, give its service account a role by Pod \
+                Identity or IRSA"
+            .to_owned();
+    }
+    why
 }
 
 impl From<SharedCredentialsProvider> for Keys {

@@ -2,6 +2,7 @@
 //!
 //! A client of our own for the dozen calls that are needed. AWS's crate for EC2 alone takes ten minutes and 7 GB to build.
 
+mod cure;
 mod failure;
 mod form;
 mod keys;
@@ -15,7 +16,6 @@ use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, si
 use aws_sigv4::sign::v4;
 use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stoker_core::base::sabotage;
@@ -50,8 +50,7 @@ pub(crate) const MOST_PAGES: usize = 100;
 const SKEW: SignedDuration = SignedDuration::from_mins(4);
 
 /// A service of AWS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
     /// Instances, subnets, reservations.
     Ec2,
@@ -74,6 +73,19 @@ pub enum Service {
 }
 
 impl Service {
+    /// Each, by its key under `endpoints` in `aws.yaml`.
+    pub(crate) const BY_KEY: [(&str, Self); 9] = [
+        ("ec2", Self::Ec2),
+        ("sts", Self::Sts),
+        ("eks", Self::Eks),
+        ("ssm", Self::Ssm),
+        ("sqs", Self::Sqs),
+        ("service-quotas", Self::ServiceQuotas),
+        ("pricing", Self::Pricing),
+        ("cloud-watch", Self::CloudWatch),
+        ("savings-plans", Self::SavingsPlans),
+    ];
+
     /// Its name in signatures.
     const fn signing_name(self) -> &'static str {
         match self {

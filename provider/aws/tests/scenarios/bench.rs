@@ -240,7 +240,7 @@ impl Bench {
     pub(crate) async fn check(&self) -> Vec<Finding> {
         let config = Config::parse("aws.yaml", &self.file).unwrap();
         let access = access(&self.transport, &self.clock, &self.key);
-        stoker_aws::check::check(&config, &ClusterName::new("prod").unwrap(), &BOOK, &access).await
+        stoker_aws::check::check(&config, &ClusterName::new("prod").unwrap(), &BOOK, &access).await.unwrap()
     }
 
     /// All that the supplier says is wrong, one a line.

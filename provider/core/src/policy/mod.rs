@@ -20,7 +20,7 @@ pub use fault::{Fault, Path, Segment};
 pub use lint::doubts;
 pub use prometheus::{LONGEST_GAP, Prometheus};
 pub use raw::*;
-pub use validate::{MAX_POOL_NAME, check_against_prices, cluster_name, discount, label_key};
+pub use validate::{MAX_POOL_NAME, check_against_prices, cluster_name, discount, label_key, label_value};
 
 use crate::base::calendar::OffHours;
 use crate::base::ids::{Cloud, ClusterName, GpuModel, InstanceType, NodeClassName, PoolName, Region, SupplierName, ZoneId};

@@ -232,7 +232,8 @@ pub struct RawPool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supplier: Option<String>,
     /// What its nodes are made with, such as an image with its network: a name that its supplier
-    /// knows. Suppliers with one way need none.
+    /// knows. Suppliers with one way need none. `stoker policy check` looks it up in the file of a
+    /// supplier of `kind: aws`, where it can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_class: Option<String>,
     /// How capacity is bought.

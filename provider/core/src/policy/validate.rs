@@ -41,7 +41,7 @@ use crate::base::units::{MiB, UsdPerHour};
 use crate::market::offer::{CapacityType, NoCapability};
 
 pub use commitments::percent as discount;
-pub use grammar::label_key;
+pub use grammar::{label_key, label_value};
 pub use prices::check_against_prices;
 
 /// Longest pool name: it is a label's value (at most 63), and leaves room in group ids for the instance type and the zone.

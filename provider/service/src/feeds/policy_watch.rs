@@ -18,6 +18,7 @@ use crate::files::{self, read_text};
 use crate::fs_events::may_have_changed;
 use crate::policy_file;
 use crate::publish::telemetry::Metrics;
+use crate::suppliers::without_nodes;
 use crate::unmatched::{Unmatched, unmatched};
 
 /// The file is read at least so often, whether or not the system told of a change: some network file systems tell nothing.
@@ -69,11 +70,16 @@ pub struct PolicyWatch {
     markets: watch::Receiver<Arc<AllMarketFacts>>,
 }
 
-/// Logs each name in the policy that yields no group.
+/// Logs each name in the policy that yields no group, and each pool that its supplier can make no node for.
 pub fn warn_of_unmatched(policy: &Arc<Policy>, book: &PriceBook, facts: &AllMarketFacts) {
     let catalogue = Catalogue::derive(policy, book, facts);
     for Unmatched { pool, kind, name, reason } in unmatched(&catalogue, book, facts) {
         tracing::warn!(%pool, %kind, name, reason, "a name in the policy matches nothing");
+    }
+    for supplier in facts.keys() {
+        for said in without_nodes(&catalogue, supplier) {
+            tracing::warn!(%supplier, "{said}");
+        }
     }
 }
 

@@ -44,7 +44,7 @@ fn what_the_example_leaves_off_can_be_switched_on() {
         .map(|line| line.strip_prefix('#').filter(|rest| rest.starts_with("  ")).unwrap_or(line).to_owned() + "\n")
         .collect();
     let book = stoker_pricing::embedded().expect("the embedded tables");
-    let (read, doubts) = parse_with_doubts("example", &on, Some(&book)).expect("a policy");
+    let (read, doubts) = parse_with_doubts("example", &on, Some(&book), |_| Vec::new()).expect("a policy");
     let policy = read.value;
     assert_eq!(doubts.to_string(), "");
     let off = parse("example", example(), None).expect("the example is a policy");

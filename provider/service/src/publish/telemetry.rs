@@ -67,7 +67,9 @@ fn choose_filter(flag: Option<&str>, env: Option<String>) -> Result<EnvFilter, T
         (None, Some(text)) => ("RUST_LOG", text),
         (None, None) => ("the log filter", LevelFilter::INFO.to_string()),
     };
-    // The client logs each failed attempt as an error, many a second; who asked tells of it once.
-    let quiet = if text.contains("kube_client") { text.clone() } else { format!("{text},kube_client::client::builder=off") };
+    // Each logs failed attempts of which whoever asked says more, and says it once.
+    let noisy = [("kube_client", "kube_client::client::builder"), ("aws_config", "aws_config::meta::credentials")];
+    let unasked = noisy.iter().filter(|(asked, _)| !text.contains(asked));
+    let quiet = unasked.fold(text.clone(), |filter, (_, target)| format!("{filter},{target}=off"));
     EnvFilter::builder().parse(&quiet).map_err(|source| TelemetryError::Filter { origin, filter: text, source })
 }

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 
 pub use limited::{CallKind, Failure, LimitedSupplier, Went};
 pub use pace::{Pace, Turns};
+pub(crate) use standing::without_nodes;
 pub use standing::{Inventory, Standings, SupplierStanding};
 
 /// What the simulated supplier is called in records, logs and the policy's explanations.

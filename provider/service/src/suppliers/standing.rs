@@ -127,7 +127,7 @@ fn unlisted(seen: &Observation, name: &SupplierName, catalogue: &Catalogue, memo
 }
 
 /// The pools that get no node because the supplier that would make them cannot, and why.
-fn without_nodes(catalogue: &Catalogue, name: &SupplierName) -> BTreeSet<String> {
+pub(crate) fn without_nodes(catalogue: &Catalogue, name: &SupplierName) -> BTreeSet<String> {
     let left_out = catalogue.left_out.iter().filter_map(|left_out| match &left_out.why {
         Exclusion::CannotMake { supplier, why } if supplier == name => Some((&left_out.pool, why)),
         _ => None,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, NodeGroupId, PoolName, Region, ZoneId, ZoneName};
 use stoker_core::base::units::Milli;
-use stoker_core::catalogue::template;
+use stoker_core::catalogue::{Catalogue, template};
 use stoker_core::market::offer::{Arch, CapacityType, Market, Network, Place};
 use stoker_core::market::sharing::Slices;
 
@@ -79,4 +79,27 @@ fn a_node_of_which_nothing_was_promised_gets_the_kubelets_defaults() {
     assert_eq!((launch.pods, launch.kept, launch.disk), (110, Reserves::default(), MiB::from_gib(100)));
     assert_eq!(launch.spec, None);
     assert_eq!(Launch::of(request(), &group(None), Timestamp::UNIX_EPOCH).pods, 110);
+}
+
+#[test]
+fn a_pool_whose_node_class_its_supplier_does_not_have_is_named_with_those_it_has() {
+    let pool = |class: &str| {
+        format!(
+            "- name: {class}\n  workload: training\n  gpu: {{ models: [L4] }}\n  where: {{ clouds: [aws], regions: [us-east-1] }}\n  \
+             limits: {{ maxNodes: 1 }}\n  nodeClass: {class}\n"
+        )
+    };
+    let supplier = "{ name: aws, kind: aws, config: /etc/stoker/aws/aws.yaml }";
+    let text = format!(
+        "apiVersion: stoker.dev/v1alpha1\nkind: Policy\nclusterName: prod\nsuppliers: [{supplier}]\npools:\n{}{}",
+        pool("gpu"),
+        pool("gqu")
+    );
+    let book = stoker_pricing::embedded().unwrap();
+    let policy = crate::policy_file::parse("policy.yaml", &text, Some(&book)).unwrap();
+    let (aws, classes) = (SupplierName::new("aws").unwrap(), [NodeClassName::new("gpu").unwrap()].into());
+    let facts = MarketFacts { clouds: [place().cloud].into(), node_classes: Some(classes), ..MarketFacts::default() };
+    let catalogue = Catalogue::derive(&Arc::new(policy), &book, &BTreeMap::from([(aws.clone(), facts)]));
+    let said: Vec<String> = without_nodes(&catalogue, &aws).into_iter().collect();
+    assert_eq!(said, ["pool gqu gets no node: it has no node class gqu; it has gpu"]);
 }

@@ -101,8 +101,13 @@ impl Reader {
             }
             Tree::List(list) => {
                 let items = way.items().unwrap_or(In { schema: &Value::Bool(true), ..way });
-                let read: Vec<_> =
+                // So that the rules can judge its neighbours.
+                let stand_in = items.is_mapping().then(|| items.stand_in());
+                let mut read: Vec<_> =
                     list.iter().enumerate().map(|(at, node)| self.read(items, node, node.at, &path.index(at))).collect();
+                for none in read.iter_mut().filter(|read| read.is_none()) {
+                    none.clone_from(&stand_in);
+                }
                 let read: Option<Vec<Value>> = read.into_iter().collect();
                 if read.is_none() {
                     self.doubtful.push(path.clone());

@@ -99,6 +99,12 @@ impl<'s> In<'s> {
         }
     }
 
+    /// Whether it is a mapping, in every way.
+    pub(super) fn is_mapping(self) -> bool {
+        let ways = self.ways();
+        !ways.is_empty() && ways.iter().all(|way| way.types() == ["object"])
+    }
+
     /// How a text of this form may look, where it has a form of its own.
     pub(super) fn example(self) -> Option<&'s str> {
         self.get("examples")?.as_array()?.first()?.as_str()

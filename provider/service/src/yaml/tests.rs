@@ -180,3 +180,15 @@ fn rules_judge_what_could_be_read_and_nothing_else() {
     let faults = load_checked("w", "name: ''\nlabels: {a: b}\n", rules).expect_err("faults");
     assert_eq!(faults.to_string(), "w:1:1: the file has no events\nw:1:7: name is empty\nw:2:13: labels.a is not wanted");
 }
+
+#[test]
+fn rules_judge_the_neighbours_of_what_could_not_be_read() {
+    let rules = |world: &World| -> Result<(), Vec<Fault>> {
+        let path = |at| Path::root().key("events").index(at).key("zone");
+        let all = world.events.iter().enumerate().map(|(at, _)| Fault { path: path(at), message: "is nowhere".into() });
+        Err(all.collect())
+    };
+    let faults = load_checked("w", "name: a\nevents: [5, {kind: reclaim, zone: z}]\n", rules).expect_err("faults");
+    let expected = "w:2:10: events[0] must be a mapping, is 5: write its fields kind, zone\nw:2:35: events[1].zone is nowhere";
+    assert_eq!(faults.to_string(), expected);
+}

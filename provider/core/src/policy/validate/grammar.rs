@@ -152,7 +152,10 @@ pub fn label_key(key: &str) -> Result<(), String> {
 }
 
 /// The value of a label or taint; it may be empty.
-pub(super) fn label_value(value: &str) -> Result<(), String> {
+///
+/// # Errors
+/// What is wrong with it.
+pub fn label_value(value: &str) -> Result<(), String> {
     if value.is_empty() || is_label_word(value) {
         return Ok(());
     }
