@@ -90,7 +90,7 @@ lane() {
   for namespace in stoker probe; do apply_for_real "$manifests/$namespace/namespace.yaml"; done
   apply_for_real "$karpenter/crds.yaml"
   [ "$lane" -gt 0 ] || check dry-run dry_run_all "$manifests"
-  for file in stoker/admission.yaml {stoker,simulated,isolation,probe,buffers,cluster-autoscaler}/rbac.yaml; do
+  for file in stoker/admission.yaml {stoker,simulated,isolation,probe,buffers,replicas,cluster-autoscaler}/rbac.yaml; do
     apply_for_real "$manifests/$file"
   done
   apply_for_real "$tests/e2e/capacitybuffers.yaml"

@@ -12,6 +12,7 @@ use super::exit::{CliError, Exit};
 use stoker_aws::config::Config;
 use stoker_aws::{Access, Aws};
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
+use stoker_journal::DatabaseUrl;
 use stoker_karpenter::Karpenter;
 use stoker_karpenter::companion::Companion;
 use stoker_plugin::client::Plugin;
@@ -20,6 +21,7 @@ use stoker_service::clock::Clock;
 use stoker_service::feeds::probes::ServiceAccount;
 use stoker_service::feeds::prometheus::Connection;
 use stoker_service::kube::client::in_cluster;
+use stoker_service::kube::leader::LeaseName;
 use stoker_service::kube::tokens::BootTokens;
 use stoker_service::listener::{DialFiles, TlsFiles};
 use stoker_service::policy_file;
@@ -80,6 +82,14 @@ pub struct ServeArgs {
     /// whoever reaches it
     #[arg(long, env = "STOKER_DEBUG", help_heading = "Addresses")]
     pub debug: bool,
+
+    /// PostgreSQL database that keeps the journal, as postgres://ROLE:PASSWORD@HOST/DATABASE, so that two replicas can share it
+    /// [default: SQLite in the state directory]
+    #[arg(long, env = "STOKER_JOURNAL", value_name = "URL", hide_env_values = true, help_heading = "Replicas")]
+    pub journal: Option<DatabaseUrl>,
+    /// Lease by which one of several replicas leads; the others wait, and are not ready [default: none, for one replica]
+    #[arg(long, env = "STOKER_LEASE", value_name = "NAMESPACE/NAME", requires = "journal", help_heading = "Replicas")]
+    pub lease: Option<LeaseName>,
 
     /// Listen address for probes [default: none]
     #[arg(long, alias = "probe-addr", env = "STOKER_PROBE_LISTEN", value_name = "ADDR", help_heading = "Addresses")]
@@ -171,7 +181,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
         (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
     let book = Arc::clone(&options.book);
     let (promised, told) = watch::channel(None);
-    let state = Box::pin(State::open(options)).await.map_err(StartError::from)?.with_promises(told);
+    let mut stop = Box::pin(told_to_stop());
+    let state = tokio::select! {
+        state = Box::pin(State::open(options)) => state.map_err(StartError::from)?.with_promises(told),
+        // A replica that waits holds nothing.
+        () = &mut stop => return Ok(Exit::Done),
+    };
     let tokens = boot_tokens(&state)?;
     let Others { suppliers: others, karpenters } = others(&state, tokens.as_ref()).await?;
     let simulated = has_simulated(state.suppliers());
@@ -208,7 +223,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
         let companion = Companion { client, view, feed, act, book, metrics, readings, promised };
         running.inner.run("the Karpenter companion", companion.run());
     }
-    let sound = running.run_until(told_to_stop()).await;
+    let sound = running.run_until(stop).await;
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
 
@@ -304,6 +319,8 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         prometheus_url,
         prometheus_token_file,
         prometheus_ca,
+        journal,
+        lease,
     } = args;
     let clock = Clock::system();
     let book = Arc::new(price_tables::prices(prices_dir.as_deref(), clock.now())?);
@@ -325,6 +342,8 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
     let options = Options {
         policy: policy.map_or_else(example, PolicySource::File),
         state_dir,
+        journal,
+        lease,
         provider: ListenerOptions {
             listen: provider_listen,
             tls: files(tls_cert, tls_key, client_ca),
