@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use stoker_core::base::ids::DecisionId;
 
-use super::args::{OutputArg, StateDirArg};
+use super::args::{JournalArg, OutputArg};
 use super::exit::{CliError, Exit, NotFound};
 use super::out;
 use outcome::Outcomes;
@@ -29,7 +29,7 @@ pub(super) struct ExplainArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    state: StateDirArg,
+    journal: JournalArg,
     #[command(flatten)]
     output: OutputArg,
 }
@@ -44,9 +44,9 @@ struct ExplainReport {
 
 /// Carries the command out.
 pub(super) async fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
-    let dir = args.state.resolve()?;
-    let reader = Journal::open_read_only(&dir).await?;
-    let place = format!("the journal in {}", dir.display());
+    let place = args.journal.place()?;
+    let reader = Journal::open_read_only(place.clone()).await?;
+    let place = format!("the journal in {place}");
     let decisions = match decision_named(&args.subject) {
         Some(id) => match reader.explain(id).await? {
             Some(decision) => vec![decision],

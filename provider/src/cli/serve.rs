@@ -7,12 +7,11 @@ use std::sync::Arc;
 use clap::Args;
 use jiff::SignedDuration;
 
-use super::args::{StateDirArg, duration};
+use super::args::{JournalArg, duration};
 use super::exit::{CliError, Exit};
 use stoker_aws::config::Config;
 use stoker_aws::{Access, Aws};
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
-use stoker_journal::DatabaseUrl;
 use stoker_karpenter::Karpenter;
 use stoker_karpenter::companion::Companion;
 use stoker_plugin::client::Plugin;
@@ -52,7 +51,7 @@ pub struct ServeArgs {
     pub prices_dir: Option<PathBuf>,
     /// Where what must outlive the service is kept.
     #[command(flatten)]
-    pub state: StateDirArg,
+    pub journal: JournalArg,
     /// How long decisions are kept for `stoker explain`
     #[arg(long, env = "STOKER_RETENTION", value_name = "TIME", default_value = "30d", value_parser = duration)]
     pub retention: SignedDuration,
@@ -83,10 +82,6 @@ pub struct ServeArgs {
     #[arg(long, env = "STOKER_DEBUG", help_heading = "Addresses")]
     pub debug: bool,
 
-    /// PostgreSQL database that keeps the journal, as postgres://ROLE:PASSWORD@HOST/DATABASE, so that two replicas can share it
-    /// [default: SQLite in the state directory]
-    #[arg(long, env = "STOKER_JOURNAL", value_name = "URL", hide_env_values = true, help_heading = "Replicas")]
-    pub journal: Option<DatabaseUrl>,
     /// Lease by which one of several replicas leads; the others wait, and are not ready [default: none, for one replica]
     #[arg(long, env = "STOKER_LEASE", value_name = "NAMESPACE/NAME", requires = "journal", help_heading = "Replicas")]
     pub lease: Option<LeaseName>,
@@ -294,7 +289,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         policy,
         world,
         prices_dir,
-        state,
+        journal,
         retention,
         provider_listen,
         expander_listen,
@@ -319,7 +314,6 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         prometheus_url,
         prometheus_token_file,
         prometheus_ca,
-        journal,
         lease,
     } = args;
     let clock = Clock::system();
@@ -332,7 +326,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         }
     }
     let config = price_tables::world_config(world.as_deref(), &book, clock.now())?;
-    let state_dir = state.resolve()?;
+    let state_dir = journal.state_dir()?;
     let world = WorldOptions { config, file: Some(state_dir.join(WORLD_FILE)) };
     let files = |cert: Option<PathBuf>, key: Option<PathBuf>, client_ca: Option<PathBuf>| {
         let denied_serials = client_ca.as_ref().and(denied_serials.clone());
@@ -342,7 +336,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
     let options = Options {
         policy: policy.map_or_else(example, PolicySource::File),
         state_dir,
-        journal,
+        journal: journal.database().cloned(),
         lease,
         provider: ListenerOptions {
             listen: provider_listen,

@@ -181,16 +181,13 @@ impl Candidate {
             lease_transitions: Some(known.lease_transitions.unwrap_or(0).saturating_add(i32::from(!is_ours))),
             ..LeaseSpec::default()
         };
-        let written = match found {
+        let written = if let Some(mut lease) = found {
+            lease.spec = Some(spec);
             // With the version that was read: of two who take it, one is refused.
-            Some(mut lease) => {
-                lease.spec = Some(spec);
-                self.leases.replace(&self.name.name, &PostParams::default(), &lease).await
-            }
-            None => {
-                let metadata = ObjectMeta { name: Some(self.name.name.clone()), ..ObjectMeta::default() };
-                self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
-            }
+            self.leases.replace(&self.name.name, &PostParams::default(), &lease).await
+        } else {
+            let metadata = ObjectMeta { name: Some(self.name.name.clone()), ..ObjectMeta::default() };
+            self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
         };
         match written {
             Ok(_) => {
