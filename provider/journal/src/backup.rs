@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::copy::Copied;
 use super::error::{JournalError, StoreError};
 use super::place::{Location, Place};
 use super::read::Reader;
@@ -39,9 +40,10 @@ impl Reader {
 
     async fn write_backup(&self, part: &Path, to: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         if let Location::Database(_) = self.store.at() {
-            let made = self.copy_journal(&Place::from(part)).await;
+            let made = self.copy_journal(&Place::from(part), Copied::AsIs).await;
             let placed = made.is_ok().then(|| fs::rename(part.join(JOURNAL.file), to));
-            fs::remove_dir_all(part)?;
+            // Where it was never made there is nothing to remove.
+            let _ = fs::remove_dir_all(part);
             made?;
             placed.transpose()?;
         } else {
@@ -82,31 +84,17 @@ impl Journal {
         let _ = fs::remove_dir_all(&part);
         placed
     }
-}
 
-impl Journal {
     /// Makes a backup the journal of a database that has none, as [`restore`](Self::restore) does for a state directory.
     ///
     /// # Errors
     /// Where there is a journal, or the backup is damaged or none; then nothing changed.
     pub async fn restore_into(to: &Place, backup: &Path) -> Result<(), JournalError> {
         let given = Reader::open_backup(backup).await?;
-        let restored = async {
-            given.check().await.map_err(JournalError::of_backup)?;
-            given.copy_journal(to).await?;
-            let store = Store::open(to, &JOURNAL).await?;
-            let settled = async {
-                let mut db = store.write().await?;
-                forget_orders(&mut db).await?;
-                // Without a name: the first start on it takes care.
-                marker::unname(&mut db).await?;
-                error::While::during(db.commit().await, "committing")
-            };
-            let settled = settled.await;
-            store.close().await;
-            settled.map_err(|error| JournalError::writing(store.at(), error))
+        let restored = match given.check().await {
+            Ok(()) => given.copy_journal(to, Copied::Restored).await.map(drop),
+            Err(damaged) => Err(damaged.of_backup()),
         };
-        let restored = restored.await;
         given.close().await;
         restored
     }
@@ -144,7 +132,7 @@ async fn settle(mut db: Transaction) -> Result<(), StoreError> {
 
 /// The machines of such orders are found again in the suppliers' inventories. Asked for once more,
 /// they would be bought twice.
-async fn forget_orders(db: &mut Connection) -> Result<(), StoreError> {
+pub(super) async fn forget_orders(db: &mut Connection) -> Result<(), StoreError> {
     let mut writer = Writer::restore(db).await?;
     let mut memory = writer.memory().clone();
     memory.records.retain(|_, record| record.instance().is_some());

@@ -5,7 +5,9 @@ use sqlx::any::{AnyArguments, AnyRow, AnyTypeInfoKind};
 use sqlx::error::BoxDynError;
 use sqlx::{Arguments as _, AssertSqlSafe, Column, Row as _, ValueRef as _};
 
+use super::backup::forget_orders;
 use super::error::{JournalError, StoreError, While as _};
+use super::marker;
 use super::place::Place;
 use super::read::Reader;
 use super::store::{Connection, JOURNAL, Kind, READINGS, Store, insert};
@@ -30,21 +32,30 @@ impl Reader {
     /// Where there is a journal already, or it cannot be written; then nothing of the journal is there.
     pub async fn copy(&self, to: &Place) -> Result<u64, JournalError> {
         self.check().await?;
-        let mut rows = self.copy_journal(to).await?;
+        let mut rows = self.copy_journal(to, Copied::AsIs).await?;
         if let Some(readings) = self.readings.known().await? {
-            rows += copy(&readings, to, &READINGS, &OF_READINGS).await?;
+            rows += copy(&readings, to, (&READINGS, &OF_READINGS), Copied::AsIs).await?;
         }
         Ok(rows)
     }
 
     /// The same without its readings, and without looking at it first.
-    pub(super) async fn copy_journal(&self, to: &Place) -> Result<u64, JournalError> {
-        copy(&self.store, to, &JOURNAL, &[TABLES.as_slice(), &[NAME]].concat()).await
+    pub(super) async fn copy_journal(&self, to: &Place, copied: Copied) -> Result<u64, JournalError> {
+        copy(&self.store, to, (&JOURNAL, &[TABLES.as_slice(), &[NAME]].concat()), copied).await
     }
 }
 
-async fn copy(from: &Store, to: &Place, kind: &'static Kind, tables: &[&str]) -> Result<u64, JournalError> {
-    let to = Store::open(to, kind).await?;
+/// What a copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copied {
+    /// The same journal.
+    AsIs,
+    /// Another, made of a backup: with a name of its own, and without what was on order.
+    Restored,
+}
+
+async fn copy(from: &Store, to: &Place, (kind, tables): (&'static Kind, &[&str]), is: Copied) -> Result<u64, JournalError> {
+    let to = Store::open(to, kind).await?.unhurried();
     let copied = async {
         let mut source = from.read().await?;
         let mut db = to.write().await?;
@@ -54,6 +65,11 @@ async fn copy(from: &Store, to: &Place, kind: &'static Kind, tables: &[&str]) ->
                 return Ok(None);
             }
             rows += copy_table(&mut source, &mut db, table).await?;
+        }
+        if is == Copied::Restored {
+            forget_orders(&mut db).await?;
+            marker::mint(&mut db).await?;
+            marker::restored(&mut db).await?;
         }
         db.commit().await.during("committing")?;
         Ok(Some(rows))
@@ -82,7 +98,7 @@ async fn copy_table(from: &mut Connection, to: &mut Connection, table: &str) -> 
     Ok(copied)
 }
 
-/// Binds what a row has, each value as its column has it: PostgreSQL takes no nothing of another type.
+/// Binds what a row has, each value with its column's type: PostgreSQL refuses a NULL of another type.
 fn add_row(values: &mut AnyArguments, row: &AnyRow) -> Result<(), BoxDynError> {
     for (number, column) in row.columns().iter().enumerate() {
         let kind = match row.try_get_raw(number)?.type_info().kind() {

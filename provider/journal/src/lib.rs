@@ -31,9 +31,9 @@ mod write;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use stoker_core::base::engine_clock::Mark;
@@ -45,7 +45,6 @@ use stoker_core::plan::{Action, Note};
 use stoker_core::policy::Policy;
 use stoker_core::state::memory::Memory;
 use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::timeout;
 
 pub use error::{JournalError, StoreError};
 pub use marker::Loss;
@@ -59,7 +58,7 @@ pub use used::{COUNT_EVERY, USE_KEPT};
 use marker::Marker;
 use readings::Readings;
 use space::Space;
-use store::{JOURNAL, Store, Transaction, WRITTEN_WITHIN};
+use store::{JOURNAL, Store, Transaction};
 use write::Writer;
 
 /// A mutating call of the autoscaler that was accepted.
@@ -153,6 +152,8 @@ pub struct Journal {
     store: Store,
     space: Arc<Space>,
     incarnation: Incarnation,
+    /// It was made of a backup in PostgreSQL, and nobody has written since.
+    is_restored: AtomicBool,
     desk: Mutex<Desk>,
 }
 
@@ -176,21 +177,20 @@ impl Journal {
     /// Opens the journal of that place, or makes one. A journal that is damaged, of something else or of a newer release is refused and
     /// left as it is. In PostgreSQL whoever had it open is refused from now on.
     pub async fn open(place: impl Into<Place>) -> Result<(Self, Restored), JournalError> {
-        let place = place.into();
+        Self::open_while(&place.into(), &|| true).await
+    }
+
+    /// The same, unless this process may not any more by the time that it would count.
+    pub async fn open_while(place: &Place, still: &(dyn Fn() -> bool + Sync)) -> Result<(Self, Restored), JournalError> {
         let store = loop {
-            match Store::open(&place, &JOURNAL).boxed().await {
-                Err(JournalError::Full { .. }) if Space::of(&place, None).make().await => {}
+            match Store::open_to_lead(place, &JOURNAL, still).boxed().await {
+                Err(JournalError::Full { .. }) if Space::of(place, None).make().await => {}
                 opened => break opened?,
             }
         };
-        let epoch = match &place {
-            Place::Directory(_) => None,
-            Place::Database(_) => Some(store.lead().await.map_err(|error| JournalError::writing(store.at(), error))?),
-        };
-        let store = store.of_leader(epoch);
-        let space = Space::of(&place, epoch);
+        let space = Space::of(place, store.epoch());
         loop {
-            match Self::open_with(&place, &store, &space).boxed().await {
+            match Self::open_with(place, &store, &space).boxed().await {
                 Err(JournalError::Full { .. }) if space.make().await => {}
                 opened => return opened,
             }
@@ -205,30 +205,30 @@ impl Journal {
         let marker = dir.as_deref().and_then(Marker::read);
         let restore = async {
             let mut db = store.read().await?;
-            Ok((Writer::restore(&mut db).await?, clock::last(&mut db).await?, marker::stored(&mut db).await?))
+            let (writer, mark) = (Writer::restore(&mut db).await?, clock::last(&mut db).await?);
+            Ok((writer, mark, marker::stored(&mut db).await?, marker::is_restored(&mut db).await?))
         };
-        let (writer, mark, known) = restore.await.map_err(|error| JournalError::reading(store.at(), error))?;
+        let (writer, mark, known, is_restored) = restore.await.map_err(|error| JournalError::reading(store.at(), error))?;
         let next = writer.next_decision();
         let last = before(next);
-        let loss = match (&dir, &known) {
-            (Some(_), _) => marker.as_ref().and_then(|marker| marker.loss(known.as_ref(), last)),
-            // In PostgreSQL only a restored backup has entries and no name.
-            (None, None) if last > DecisionId(0) => Some(Loss::Other),
-            (None, _) => None,
-        };
-        let incarnation = match known.filter(|_| loss.is_none()) {
+        let loss =
+            if is_restored { Some(Loss::Other) } else { marker.as_ref().and_then(|marker| marker.loss(known.as_ref(), last)) };
+        // One that was made of a backup in PostgreSQL got its name then.
+        let incarnation = match known.filter(|_| loss.is_none() || is_restored) {
             Some(known) => known,
             None => name(store).await.map_err(|error| JournalError::writing(store.at(), error))?,
         };
         let memory = writer.memory().clone();
         let desk = Mutex::new(Desk { next_decision: next, writer: Some(writer) });
-        let journal = Self { dir, store: store.clone(), space: Arc::clone(space), incarnation: incarnation.clone(), desk };
+        let is_restored = AtomicBool::new(is_restored);
+        let (store, space) = (store.clone(), Arc::clone(space));
+        let journal = Self { dir, store, space, incarnation: incarnation.clone(), is_restored, desk };
         // A loss is told again until time was kept on this journal, so after a decision that knew of it: a start that ends before that
         // must not be the only one who heard.
         if loss.is_none() {
             journal.leave_marker(last).await?;
         }
-        space.renew();
+        journal.space.renew();
         let restored = Restored { memory, next_decision: next, mark, incarnation, loss };
         Ok((journal, restored))
     }
@@ -275,7 +275,7 @@ impl Journal {
         before: &Memory,
         after: &Memory,
     ) -> Result<(), JournalError> {
-        while let Err(error) = self.in_time(self.try_accept(at, call, before, after).boxed()).await {
+        while let Err(error) = self.store.in_time(self.try_accept(at, call, before, after).boxed()).await {
             self.make_room(error).await?;
         }
         Ok(())
@@ -297,7 +297,7 @@ impl Journal {
     ///
     /// After an error the caller goes on from `before`, and may use the number again.
     pub async fn decide(&self, entry: &DecisionEntry<'_>) -> Result<(), JournalError> {
-        while let Err(error) = self.in_time(self.try_decide(entry).boxed()).await {
+        while let Err(error) = self.store.in_time(self.try_decide(entry).boxed()).await {
             self.make_room(error).await?;
         }
         // Before the machine is asked for: a journal that ends before this decision is not the one that knows of it.
@@ -334,7 +334,7 @@ impl Journal {
             let pruned = prune.await;
             self.finish(draft, pruned).await.map(|(_, pruned)| pruned)
         };
-        self.in_time(prune.boxed()).await
+        self.store.in_time(prune.boxed()).await
     }
 
     /// Counts what is held for the time since it was last counted. Call it every [`COUNT_EVERY`]: time between two calls that is much longer
@@ -345,7 +345,7 @@ impl Journal {
             let counted = used::count(&mut draft.db, now, memory).await;
             self.finish(draft, counted).await.map(drop)
         };
-        self.in_time(count.boxed()).await
+        self.store.in_time(count.boxed()).await
     }
 
     /// Writes down where decision time stands. Call it every some minutes: a restart goes on from there.
@@ -355,7 +355,7 @@ impl Journal {
             let kept = clock::keep(&mut draft.db, mark).await;
             Ok(self.finish(draft, kept).await?.0.next_decision)
         };
-        let next = self.in_time(keep.boxed()).await?;
+        let next = self.store.in_time(keep.boxed()).await?;
         self.leave_marker(before(next)).await
     }
 
@@ -363,7 +363,7 @@ impl Journal {
     /// forgets the hours of use to come, which a wall that ran ahead left. All or nothing: the next
     /// restart moves nothing again.
     pub async fn rebase(&self, moved: &Memory, mark: &Mark) -> Result<(), JournalError> {
-        self.in_time(self.try_rebase(moved, mark).boxed()).await
+        self.store.in_time(self.try_rebase(moved, mark).boxed()).await
     }
 
     async fn try_rebase(&self, moved: &Memory, mark: &Mark) -> Result<(), JournalError> {
@@ -390,24 +390,11 @@ impl Journal {
         if matches!(error, JournalError::Full { .. }) && self.space.make().await { Ok(()) } else { Err(error) }
     }
 
-    /// A write in PostgreSQL, which the network may swallow. What was not answered in time may have been done: the next write reads back
-    /// how the journal ends.
-    async fn in_time<T>(&self, write: BoxFuture<'_, Result<T, JournalError>>) -> Result<T, JournalError> {
-        if let Location::File(_) = self.store.at() {
-            return write.await;
-        }
-        timeout(WRITTEN_WITHIN, write).await.unwrap_or_else(|_| {
-            self.store.reconnect();
-            let (at, seconds) = (self.store.at().clone(), WRITTEN_WITHIN.as_secs());
-            Err(JournalError::Write { at, source: StoreError::NoAnswer { seconds } })
-        })
-    }
-
     /// Leaves the marker beside the journal. Where the disk is full to the last byte the one of before
     /// stays: it knows an earlier decision, so it finds less missing than there may be, and nothing that
     /// is not.
     async fn leave_marker(&self, last: DecisionId) -> Result<(), JournalError> {
-        let Some(dir) = &self.dir else { return Ok(()) };
+        let Some(dir) = &self.dir else { return self.heard_of_restore().await };
         while let Err(source) = Marker::write(dir, &self.incarnation, last) {
             if source.kind() != io::ErrorKind::StorageFull {
                 let source = StoreError::Sql { what: "writing the marker beside it", source: source.into() };
@@ -420,6 +407,21 @@ impl Journal {
         Ok(())
     }
 
+    /// Whoever wrote has heard that the journal was made of a backup.
+    async fn heard_of_restore(&self) -> Result<(), JournalError> {
+        if !self.is_restored.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let heard = async {
+            let mut draft = self.draft().await?;
+            let heard = marker::heard(&mut draft.db).await;
+            self.finish(draft, heard).await.map(drop)
+        };
+        self.store.in_time(heard.boxed()).await?;
+        self.is_restored.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
     async fn draft(&self) -> Result<Draft<'_>, JournalError> {
         self.in_place()?;
         let mut desk = self.desk.lock().await;
@@ -428,8 +430,9 @@ impl Journal {
         let begin = async {
             let mut db = self.store.write().await?;
             let writer = match known {
-                Some(writer) => writer,
-                None => Writer::restore(&mut db).await?,
+                // A server that took over may not have all that the one before had acknowledged.
+                Some(writer) if self.dir.is_some() || writer.is_at_end(&mut db).await? => writer,
+                _ => Writer::restore(&mut db).await?,
             };
             Ok((writer, db))
         };

@@ -116,8 +116,23 @@ pub(super) async fn mint(db: &mut Connection) -> Result<Incarnation, StoreError>
     Ok(minted)
 }
 
-/// Takes a journal's name away: it is not the one that it was made of.
-pub(super) async fn unname(db: &mut Connection) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM incarnation").execute(&mut *db).await.during("taking the journal's name away")?;
+/// Says that a journal was made of a backup.
+pub(super) async fn restored(db: &mut Connection) -> Result<(), StoreError> {
+    sqlx::query("UPDATE incarnation SET restored = 1").execute(&mut *db).await.during("marking a restored journal")?;
+    Ok(())
+}
+
+/// Whether it says so.
+pub(super) async fn is_restored(db: &mut Connection) -> Result<bool, StoreError> {
+    let restored: Option<Option<i64>> = sqlx::query_scalar("SELECT restored FROM incarnation")
+        .fetch_optional(&mut *db)
+        .await
+        .during("looking whether the journal was restored")?;
+    Ok(restored.flatten().is_some())
+}
+
+/// Somebody has heard of it.
+pub(super) async fn heard(db: &mut Connection) -> Result<(), StoreError> {
+    sqlx::query("UPDATE incarnation SET restored = NULL").execute(&mut *db).await.during("unmarking a restored journal")?;
     Ok(())
 }

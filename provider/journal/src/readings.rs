@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use futures::TryStreamExt as _;
+use futures::{FutureExt as _, TryStreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use sqlx::Arguments as _;
 use stoker_advice::rollup::{Batch, HOUR, Latest, NodeHour};
@@ -78,7 +78,7 @@ impl Readings {
             return Ok(store.clone());
         }
         let store = if self.writable {
-            Store::open(&self.place, &READINGS).await?.of_leader(self.epoch)
+            Store::open(&self.place, &READINGS).await?.of_leader(self.epoch.clone())
         } else {
             Store::open_read_only(&self.place, &READINGS).await?
         };
@@ -99,13 +99,29 @@ impl Readings {
 
     /// Removes all readings, to make room for what counts; whether there were any.
     pub(super) async fn drop_all(&self) -> bool {
-        let Location::File(path) = self.at() else { return false };
+        let Location::File(path) = self.at() else { return self.empty().await.unwrap_or(false) };
         let mut open = self.open.lock().await;
         if let Some(store) = open.take() {
             store.close().await;
         }
         let removed = files(&path).map(|file| fs::remove_file(file).is_ok());
         removed.contains(&true)
+    }
+
+    /// The same in PostgreSQL. To empty a table takes no room.
+    async fn empty(&self) -> Result<bool, JournalError> {
+        let Some(store) = self.known().await? else { return Ok(false) };
+        let empty = async {
+            let mut db = store.write().await?;
+            let any = sqlx::query("SELECT 1 FROM reading_hour LIMIT 1").fetch_optional(&mut *db).await;
+            let any = any.during("looking for readings")?.is_some();
+            let emptied = sqlx::query("TRUNCATE TABLE reading_hour, reading_size, reading_latest").execute(&mut *db).await;
+            emptied.during("removing readings")?;
+            db.commit().await.during("committing")?;
+            Ok(any)
+        };
+        let empty = async { empty.await.map_err(|error| JournalError::writing(store.at(), error)) };
+        store.in_time(empty.boxed()).await
     }
 
     /// Waits until nothing is under way, and closes.
@@ -150,7 +166,8 @@ impl ReadingsWriter {
             put_latest(&mut db, &latest).await?;
             db.commit().await.during("committing readings")
         };
-        write.await.map_err(|error| JournalError::writing(store.at(), error))
+        let write = async { write.await.map_err(|error| JournalError::writing(store.at(), error)) };
+        store.in_time(write.boxed()).await
     }
 
     /// Forgets what is past its time or beyond its bound, a little at a time; whether there is
@@ -163,7 +180,8 @@ impl ReadingsWriter {
             db.commit().await.during("committing")?;
             Ok(more)
         };
-        forget.await.map_err(|error| JournalError::writing(store.at(), error))
+        let forget = async { forget.await.map_err(|error| JournalError::writing(store.at(), error)) };
+        store.in_time(forget.boxed()).await
     }
 
     /// Forgets readings from after `now`, which a wall clock that ran ahead left.
@@ -174,7 +192,8 @@ impl ReadingsWriter {
             forget_after(&mut db, now).await?;
             db.commit().await.during("committing")
         };
-        forget.await.map_err(|error| JournalError::writing(store.at(), error))
+        let forget = async { forget.await.map_err(|error| JournalError::writing(store.at(), error)) };
+        store.in_time(forget.boxed()).await
     }
 }
 

@@ -46,10 +46,10 @@ impl Space {
 
     /// Gives something up; whether there was anything.
     pub(super) async fn make(&self) -> bool {
-        let Some(reserve) = &self.reserve else { return false };
         if self.readings.drop_all().await {
             return true;
         }
+        let Some(reserve) = &self.reserve else { return false };
         self.short.store(true, Ordering::Relaxed);
         fs::remove_file(reserve).is_ok()
     }

@@ -188,7 +188,7 @@ pub(super) enum InventoryDelta {
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         unsure: BTreeSet<(Cloud, Region)>,
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        late_zones: BTreeMap<ZoneId, Timestamp>,
+        zones: BTreeMap<ZoneId, Timestamp>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         outdated: MapDelta<ProviderId, Option<Outdated>>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
@@ -206,8 +206,8 @@ impl InventoryDelta {
     ) -> Self {
         let (covered, complete) = (listed.covered.clone(), listed.complete);
         let (impaired, unsure) = (listed.impaired.clone(), listed.unsure.clone());
-        let late_zones = listed.late_zones.clone();
-        Self::Listed { covered, complete, ended, impaired, unsure, late_zones, outdated, instances }
+        let zones = listed.zones.clone();
+        Self::Listed { covered, complete, ended, impaired, unsure, zones, outdated, instances }
     }
 }
 
@@ -233,7 +233,7 @@ impl Part for Option<Arc<Observation>> {
                 let same = (ended.is_none() && outdated.is_none() && instances.is_none())
                     && (&after.covered, after.complete) == (&before.covered, before.complete)
                     && (&after.impaired, &after.unsure) == (&before.impaired, &before.unsure)
-                    && after.late_zones == before.late_zones;
+                    && after.zones == before.zones;
                 (!same).then(|| {
                     InventoryDelta::listed(
                         after,
@@ -250,7 +250,7 @@ impl Part for Option<Arc<Observation>> {
     fn apply(before: Option<Self>, delta: InventoryDelta) -> Self {
         match delta {
             InventoryDelta::Unheard => None,
-            InventoryDelta::Listed { covered, complete, ended, impaired, unsure, late_zones, outdated, instances } => {
+            InventoryDelta::Listed { covered, complete, ended, impaired, unsure, zones, outdated, instances } => {
                 let none = || Observation::complete(Timestamp::UNIX_EPOCH, BTreeMap::new());
                 let before = before.flatten().map_or_else(none, Arc::unwrap_or_clone);
                 Some(Arc::new(Observation {
@@ -259,7 +259,7 @@ impl Part for Option<Arc<Observation>> {
                     ended: Part::apply(Some(before.ended), ended),
                     impaired,
                     unsure,
-                    late_zones,
+                    zones,
                     outdated: Part::apply(Some(before.outdated), outdated),
                     instances: Part::apply(Some(before.instances), instances),
                 }))

@@ -5,19 +5,27 @@ mod postgres;
 mod sqlite;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
 
 use sqlx::any::AnyArguments;
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{AssertSqlSafe, Connection as _};
+use tokio::time::timeout;
 
 use super::error::{JournalError, StoreError, While as _, has_own_cure};
 use super::place::{DatabaseUrl, Location, Place};
 use crate::private;
 
-pub(super) use postgres::{Epoch, WRITTEN_WITHIN};
+pub(super) use postgres::Epoch;
 pub(super) use sqlite::{files, with_suffix};
+
+/// Whether this process may still be the one that writes.
+pub(super) type Still<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Either database. Statements are those that both understand, with `$1` for the first value.
 pub(super) type Db = sqlx::Any;
@@ -30,6 +38,10 @@ pub(super) type Transaction = sqlx::Transaction<'static, Db>;
 
 /// Connections for reading: one for a person's question, one for the next, one to spare.
 const READERS: u32 = 3;
+
+/// How long a write in PostgreSQL may take as a whole, statements and all; and once one was not answered.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(15);
+const SILENT_FOR: Duration = Duration::from_secs(2);
 
 /// A kind of database.
 #[derive(Debug)]
@@ -118,6 +130,10 @@ pub(super) struct Store {
     /// What writes; `None` where it is only read.
     writer: Option<Arc<Mutex<Pool>>>,
     readers: Pool,
+    /// How long a write may take as a whole.
+    written_within: Duration,
+    /// The last write was not answered.
+    is_silent: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -125,7 +141,15 @@ impl Store {
     pub(super) async fn open(place: &Place, kind: &'static Kind) -> Result<Self, JournalError> {
         match place {
             Place::Directory(dir) => Self::open_in(dir, kind).await,
-            Place::Database(url) => Self::open_database(url, kind).await,
+            Place::Database(url) => Self::open_database(url, kind, None).await,
+        }
+    }
+
+    /// The same as the one that writes, if it still may when that is about to count. In PostgreSQL whoever was that is refused from now on.
+    pub(super) async fn open_to_lead(place: &Place, kind: &'static Kind, still: Still<'_>) -> Result<Self, JournalError> {
+        match place {
+            Place::Directory(dir) => Self::open_in(dir, kind).await,
+            Place::Database(url) => Self::open_database(url, kind, Some(still)).await,
         }
     }
 
@@ -141,13 +165,17 @@ impl Store {
         let identity = private::identity(&path);
         let at = Location::File(path);
         let identity = identity.map_err(|source| JournalError::opening(&at, source.into()))?;
-        let writer = writer.map(|pool| Arc::new(Mutex::new(pool)));
-        Ok(Self { at, identity: Some(identity), url: None, epoch: None, writer, readers })
+        Ok(Self { identity: Some(identity), ..Self::of(at, writer, readers) })
     }
 
     fn of_database(url: DatabaseUrl, writer: Option<Pool>, readers: Pool) -> Self {
+        Self { url: Some(url.clone()), ..Self::of(Location::Database(url.to_string()), writer, readers) }
+    }
+
+    fn of(at: Location, writer: Option<Pool>, readers: Pool) -> Self {
         let writer = writer.map(|pool| Arc::new(Mutex::new(pool)));
-        Self { at: Location::Database(url.to_string()), identity: None, url: Some(url), epoch: None, writer, readers }
+        let (written_within, is_silent) = (WRITTEN_WITHIN, Arc::default());
+        Self { at, identity: None, url: None, epoch: None, writer, readers, written_within, is_silent }
     }
 
     /// The same, whose writes count as long as that leader is the newest.
@@ -183,6 +211,31 @@ impl Store {
         sqlx::query("VACUUM INTO $1").bind(to).execute(&mut *db).await.map(drop)
     }
 
+    /// Which leader it writes for.
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        self.epoch.clone()
+    }
+
+    /// A write in PostgreSQL, which the network may swallow. What was not answered in time may have been done. After any failure the next
+    /// write takes a new connection: a server that became a standby keeps the old ones, and refuses all that is written.
+    pub(super) async fn in_time<T>(&self, write: BoxFuture<'_, Result<T, JournalError>>) -> Result<T, JournalError> {
+        if self.url.is_none() {
+            return write.await;
+        }
+        // While it is silent nobody waits for long, as there is work that needs no journal.
+        let within = if self.is_silent.load(Ordering::Relaxed) { SILENT_FOR } else { self.written_within };
+        let written = timeout(within, write).await;
+        self.is_silent.store(written.is_err(), Ordering::Relaxed);
+        let written = written.unwrap_or_else(|_| {
+            let source = StoreError::NoAnswer { seconds: within.as_secs() };
+            Err(JournalError::Write { at: self.at.clone(), source })
+        });
+        if matches!(written, Err(JournalError::Write { .. })) {
+            self.reconnect();
+        }
+        written
+    }
+
     /// What messages call it.
     pub(super) const fn at(&self) -> &Location {
         &self.at
@@ -202,8 +255,14 @@ impl Store {
         *writer.lock().unwrap() = limited;
     }
 
+    /// Gives up writes sooner.
+    #[cfg(test)]
+    pub(super) const fn hurry(&mut self, within: Duration) {
+        self.written_within = within;
+    }
+
     /// Gives up connections that write and do not answer. Until their end is noticed they would keep others from being made.
-    pub(super) fn reconnect(&self) {
+    fn reconnect(&self) {
         if let (Some(writer), Some(url)) = (&self.writer, &self.url) {
             *writer.lock().unwrap_or_else(PoisonError::into_inner) = postgres::writer(url);
         }
@@ -212,7 +271,7 @@ impl Store {
     /// Begins to write, for the leader that it was opened by.
     pub(super) async fn write(&self) -> Result<Transaction, StoreError> {
         let mut db = self.begin_writing().await?;
-        if let Some(epoch) = self.epoch {
+        if let Some(epoch) = &self.epoch {
             postgres::check_epoch(&mut db, epoch).await?;
         }
         Ok(db)

@@ -61,6 +61,15 @@ impl Writer {
         })
     }
 
+    /// Whether the journal ends where it is known to: what was acknowledged last is there, and nothing more.
+    pub(super) async fn is_at_end(&self, db: &mut Connection) -> Result<bool, StoreError> {
+        let newest = "SELECT (SELECT COALESCE(MAX(seq), 0) FROM step WHERE stream = 'memory'), \
+                      (SELECT COALESCE(MAX(id), 0) FROM decision), (SELECT COALESCE(MAX(seq), 0) FROM accepted)";
+        let found: (i64, i64, i64) =
+            sqlx::query_as(newest).fetch_one(&mut *db).await.during("looking for the newest entries")?;
+        Ok(found == (self.memory.head(), self.last_decision, self.last_call))
+    }
+
     /// What a restart would remember.
     pub(super) const fn memory(&self) -> &Memory {
         self.memory.current()

@@ -10,7 +10,7 @@ use clap::Args;
 use clap::builder::{StringValueParser, TypedValueParser};
 use jiff::{SignedDuration, Timestamp};
 
-use stoker_journal::{DatabaseUrl, Place};
+use stoker_journal::{DatabaseUrl, DatabaseUrlError, Place};
 
 use super::exit::CliError;
 use super::out::Format;
@@ -109,7 +109,7 @@ pub struct JournalArg {
     state: StateDirArg,
     /// `PostgreSQL` database of the journal, as `postgres://ROLE:PASSWORD@HOST/DATABASE` [default: SQLite in the state directory]
     #[arg(long, env = "STOKER_JOURNAL", value_name = "URL", hide_env_values = true)]
-    journal: Option<DatabaseUrl>,
+    journal: Option<String>,
 }
 
 impl JournalArg {
@@ -118,8 +118,8 @@ impl JournalArg {
     /// # Errors
     /// When neither is given and the environment names no home.
     pub fn place(&self) -> Result<Place, CliError> {
-        match &self.journal {
-            Some(url) => Ok(Place::Database(url.clone())),
+        match self.database()? {
+            Some(url) => Ok(Place::Database(url)),
             None => Ok(Place::Directory(self.state.resolve()?)),
         }
     }
@@ -133,8 +133,12 @@ impl JournalArg {
     }
 
     /// Its database, where it has one.
-    pub const fn database(&self) -> Option<&DatabaseUrl> {
-        self.journal.as_ref()
+    ///
+    /// # Errors
+    /// When the address is none. It is read here, and not where options are: what is wrong there is printed with its password.
+    pub fn database(&self) -> Result<Option<DatabaseUrl>, CliError> {
+        let url = self.journal.as_ref().map(|url| url.parse());
+        url.transpose().map_err(|error: DatabaseUrlError| CliError::Usage(format!("--journal: {error}")))
     }
 }
 

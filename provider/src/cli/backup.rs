@@ -83,20 +83,25 @@ enum JournalCommand {
 #[derive(Debug, Args)]
 struct CopyArgs {
     /// State directory, or `postgres://ROLE:PASSWORD@HOST/DATABASE`
-    #[arg(long, value_name = "DIR|URL", value_parser = place)]
-    from: Place,
+    #[arg(long, value_name = "DIR|URL")]
+    from: String,
     /// The same, of a place that has no journal
-    #[arg(long, value_name = "DIR|URL", value_parser = place)]
-    to: Place,
+    #[arg(long, value_name = "DIR|URL")]
+    to: String,
 }
 
-fn place(text: &str) -> Result<Place, DatabaseUrlError> {
-    if text.contains("://") { text.parse().map(Place::Database) } else { Ok(Place::from(Path::new(text))) }
+/// Read here, and not where options are: what is wrong there is printed with its password.
+fn place(text: &str) -> Result<Place, CliError> {
+    if !text.contains("://") {
+        return Ok(Place::from(Path::new(text)));
+    }
+    text.parse().map(Place::Database).map_err(|error: DatabaseUrlError| CliError::Usage(error.to_string()))
 }
 
 /// Carries `stoker journal` out.
 pub(super) async fn journal(args: &JournalArgs) -> Result<Exit, CliError> {
     let JournalCommand::Copy(CopyArgs { from, to }) = &args.command;
+    let (from, to) = (&place(from)?, &place(to)?);
     // Whoever runs on the journal is refused here, or from here on.
     let mut locks = Vec::new();
     for place in [from, to] {

@@ -21,7 +21,7 @@ use stoker_service::feeds::probes::ServiceAccount;
 use stoker_service::feeds::prometheus::Connection;
 use stoker_service::kube::client::in_cluster;
 use stoker_service::kube::leader::LeaseName;
-use stoker_service::kube::tokens::BootTokens;
+use stoker_service::kube::tokens::{BootTokens, SEED_FILE};
 use stoker_service::listener::{DialFiles, TlsFiles};
 use stoker_service::policy_file;
 use stoker_service::price_tables::{self, EXAMPLE};
@@ -169,22 +169,58 @@ pub struct ServeArgs {
     pub prometheus_ca: Option<PathBuf>,
 }
 
+/// What the log says that it serves.
+struct About {
+    policy: String,
+    state_dir: String,
+    cluster: String,
+}
+
 /// Carries the command out: until the process is told to stop, or a part of the service ends by itself.
 pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     let (options, world) = options(args)?;
-    let (policy, state_dir, cluster) =
-        (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
+    let about = About {
+        policy: options.policy.name(),
+        state_dir: options.state_dir.display().to_string(),
+        cluster: options.kube.to_string(),
+    };
     let book = Arc::clone(&options.book);
     let (promised, told) = watch::channel(None);
     let mut stop = Box::pin(told_to_stop());
+    let mut lead = None;
     let state = tokio::select! {
-        state = Box::pin(State::open(options)) => state.map_err(StartError::from)?.with_promises(told),
-        // A replica that waits holds nothing.
-        () = &mut stop => return Ok(Exit::Done),
+        state = Box::pin(State::open_as(options, &mut lead)) => Some(state.map_err(StartError::from)),
+        () = &mut stop => None,
     };
+    let ended = match state {
+        Some(Ok(state)) => Box::pin(serve(state.with_promises(told), world, book, promised, stop, &about)).await,
+        Some(Err(error)) => Err(error.into()),
+        None => Ok(Exit::Done),
+    };
+    // However it ended: another replica need not wait.
+    if let Some(lead) = lead {
+        lead.give_back().await;
+    }
+    ended
+}
+
+/// Serves on a state that was opened, until the process is told to stop.
+async fn serve(
+    state: State,
+    world: WorldOptions,
+    book: Arc<PriceBook>,
+    promised: watch::Sender<Option<Promises>>,
+    stop: impl Future<Output = ()>,
+    about: &About,
+) -> Result<Exit, CliError> {
     let tokens = boot_tokens(&state)?;
     let Others { suppliers: others, karpenters } = others(&state, tokens.as_ref()).await?;
     let simulated = has_simulated(state.suppliers());
+    if simulated && state.options().lease.is_some() {
+        let why = "--lease: the simulated supplier keeps its machines in the state directory, so each replica would have a cloud of its \
+                   own: name another supplier in the policy, or run one replica";
+        return Err(CliError::Usage(why.to_owned()));
+    }
     let named = simulated.then_some(SIMULATED).into_iter().map(str::to_owned);
     let suppliers = named.chain(others.iter().map(|supplier| supplier.name().to_string())).collect::<Vec<_>>().join(", ");
     let mut running = if simulated {
@@ -200,10 +236,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
         running.inner.run("a supplier of kind karpenter", async move { karpenter.ended().await });
     }
     tracing::info!(
-        policy,
-        state_dir,
+        policy = about.policy,
+        state_dir = about.state_dir,
         suppliers,
-        cluster,
+        cluster = about.cluster,
         provider = %running.provider,
         expander = %running.expander,
         probes = running.probes.map(tracing::field::display),
@@ -232,6 +268,13 @@ fn boot_tokens(state: &State) -> Result<Option<Arc<BootTokens>>, CliError> {
     let has_template = |one: &SupplierRule| matches!(&one.kind, SupplierKind::Plugin { boot_template: Some(_), .. });
     let Some(client) = state.client().filter(|_| state.suppliers().iter().any(has_template)) else { return Ok(None) };
     let (dir, clock) = (&state.options().state_dir, state.options().clock.clone());
+    if state.options().lease.is_some() && !dir.join(SEED_FILE).exists() {
+        return Err(CliError::Usage(format!(
+            "--lease: boot tokens need the same seed in both replicas, or a launch that is asked again has another token: put the same \
+             32 random bytes as {SEED_FILE} into {} of each",
+            dir.display()
+        )));
+    }
     let tokens = BootTokens::open(client, state.cluster().clone(), dir, clock);
     let tokens = tokens.map_err(CliError::failed(format!("the seed of boot tokens in {} cannot be used", dir.display())))?;
     Ok(Some(Arc::new(tokens)))
@@ -336,7 +379,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
     let options = Options {
         policy: policy.map_or_else(example, PolicySource::File),
         state_dir,
-        journal: journal.database().cloned(),
+        journal: journal.database()?,
         lease,
         provider: ListenerOptions {
             listen: provider_listen,

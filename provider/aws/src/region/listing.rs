@@ -44,6 +44,8 @@ pub(crate) struct Listed {
     unreadable: Vec<String>,
     /// Machines that are stopped, which ours never are on purpose.
     stopped: Vec<String>,
+    /// Zones that did not answer, by name, where the region as a whole did not either.
+    silent: BTreeSet<String>,
 }
 
 /// How a machine's operating system goes.
@@ -63,40 +65,29 @@ impl Listed {
             made_with: BTreeMap::new(),
             unreadable: Vec::new(),
             stopped: Vec::new(),
+            silent: BTreeSet::new(),
         }
     }
 
-    /// When that zone was listed.
-    fn as_of(&self, zone: &ZoneId) -> Timestamp {
-        self.machines.late_zones.get(zone).copied().unwrap_or(self.machines.as_of)
-    }
-
-    /// The machines of that zone alone.
-    fn of_zone(&self, zone: &ZoneId) -> Self {
-        let mut of_zone = Self::nothing(self.as_of(zone));
-        let machines = self.machines.instances.iter().filter(|(_, made)| made.market.place.zone == *zone);
-        of_zone.machines.instances = machines.map(|(id, made)| (id.clone(), Arc::clone(made))).collect();
-        of_zone.made_with.clone_from(&self.made_with);
-        of_zone.made_with.retain(|id, _| of_zone.machines.instances.contains_key(id));
-        of_zone
-    }
-
-    /// Adds what another zone has.
-    fn extend(&mut self, other: Self) {
-        self.machines.instances.extend(other.machines.instances);
-        self.machines.ended.extend(other.machines.ended);
-        self.made_with.extend(other.made_with);
-        self.unreadable.extend(other.unreadable);
-        self.stopped.extend(other.stopped);
+    /// Takes what a zone has now in place of what it had.
+    fn take_zone(&mut self, zone: &ZoneId, name: &str, listed: Self) {
+        self.machines.instances.retain(|_, made| made.market.place.zone != *zone);
+        self.machines.instances.extend(listed.machines.instances);
+        self.machines.ended.extend(listed.machines.ended);
+        self.machines.zones.insert(zone.clone(), listed.machines.as_of);
+        self.made_with.retain(|id, _| self.machines.instances.contains_key(id));
+        self.made_with.extend(listed.made_with);
+        self.unreadable.extend(listed.unreadable);
+        self.stopped.extend(listed.stopped);
+        self.silent.remove(name);
     }
 
     /// What is wrong with it.
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
-        let late = self.machines.late_zones.iter().map(|(zone, as_of)| {
-            let since = if *as_of == Timestamp::UNIX_EPOCH { "yet".to_owned() } else { format!("since {as_of:.0}") };
-            format!("EC2 does not list the machines of zone {zone}, not {since}: nothing is bought or concluded there")
+        let silent = self.silent.iter().map(|zone| {
+            format!("EC2 does not list the machines of {zone}: nothing is bought there, or taken for lost, until it does")
         });
-        late.chain(self.unreadable.iter().cloned())
+        silent.chain(self.unreadable.iter().cloned())
     }
 
     fn is_busy(&self) -> bool {
@@ -187,23 +178,26 @@ impl RegionSupplier {
         Ok(listing)
     }
 
-    /// The machines of the zones that answer, and those that the others had when they did.
+    /// The machines of the zones that answer, and those that the rest of the region had when it was listed last.
     async fn ask_by_zone(&self, now: Timestamp, failure: Failure) -> Result<Listed, Failure> {
         let before = self.known().listing.clone();
         let zones = self.zones(before.as_ref());
-        let answers = zones.into_iter().map(async |(name, zone)| (zone, self.ask_in(Some(&name), now).await));
-        let mut all = Listed::nothing(now);
+        let mut all = before.unwrap_or_else(|| Listed::nothing(Timestamp::UNIX_EPOCH));
+        all.asked_at = Instant::now();
+        (all.unreadable, all.stopped, all.silent) = (Vec::new(), Vec::new(), zones.keys().cloned().collect());
+        let answers = zones.into_iter().map(async |(name, zone)| {
+            let answer = self.ask_in(Some(&name), now).await;
+            (name, zone, answer)
+        });
         let mut has_answer = false;
-        for (zone, answer) in join_all(answers).await {
-            if let Ok(listed) = answer {
-                has_answer = true;
-                all.extend(listed);
-                continue;
+        for (name, zone, answer) in join_all(answers).await {
+            match answer {
+                Ok(listed) => {
+                    has_answer = true;
+                    all.take_zone(&zone, &name, listed);
+                }
+                Err(why) => tracing::debug!(region = %self.name, name, %why, "the zone is not listed; keeping what it had"),
             }
-            tracing::debug!(region = %self.name, %zone, "the zone is not listed; keeping what it had");
-            let as_of = before.as_ref().map(|before| before.as_of(&zone));
-            all.machines.late_zones.insert(zone.clone(), as_of.unwrap_or(Timestamp::UNIX_EPOCH));
-            all.extend(before.as_ref().map_or_else(|| Listed::nothing(now), |before| before.of_zone(&zone)));
         }
         if has_answer { Ok(all) } else { Err(failure) }
     }
@@ -230,8 +224,7 @@ impl RegionSupplier {
         if let Some(zone) = zone {
             all = all.filter("availability-zone", [zone]);
         }
-        let zones = self.known().looked_up.clone();
-        let zone_id = |name: &str| -> Option<ZoneId> { zones.as_ref()?.zone_id(name) };
+        let zone_id = |name: &str| self.known().zone_id(name);
         let mut listing = Listed::nothing(now);
         let (mut page, mut seen) = (all.clone(), BTreeSet::new());
         loop {
@@ -343,10 +336,15 @@ impl RegionSupplier {
         }
         let listing = known.listing.as_ref().ok_or("the machines of its region are not listed yet")?;
         let is_listed = listing.machines.instances.contains_key(id);
-        if !is_listed && !listing.machines.late_zones.is_empty() {
-            return Err("EC2 does not list the machines of every zone at the moment".to_owned());
+        let zone = machine::zone_name(id).unwrap_or_default();
+        // Of a zone that was never looked into nothing is known either.
+        let is_known =
+            listing.silent.is_empty() || known.zone_id(zone).is_some_and(|zone| listing.machines.zones.contains_key(&zone));
+        if is_listed || is_known {
+            Ok(is_listed)
+        } else {
+            Err(format!("EC2 does not list the machines of {zone} at the moment"))
         }
-        Ok(is_listed)
     }
 
     async fn end_some(&self, ids: &[String], shutdown: Shutdown) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use stoker_core::base::ids::{ClusterName, InstanceType, LaunchKey, ProviderId, Region};
+use stoker_core::base::ids::{ClusterName, InstanceType, LaunchKey, ProviderId, Region, ZoneId};
 use stoker_core::facts::supply::Instance;
 use stoker_service::suppliers::Turns;
 use tokio::sync::{Notify, Semaphore};
@@ -93,6 +93,13 @@ struct Known {
     facts: Facts,
     /// What keeps notices from being followed.
     notices_failed: Option<String>,
+}
+
+impl Known {
+    /// The id of the zone of that name, where it was looked up.
+    fn zone_id(&self, name: &str) -> Option<ZoneId> {
+        self.looked_up.as_ref()?.zone_id(name)
+    }
 }
 
 impl RegionSupplier {

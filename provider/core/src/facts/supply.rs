@@ -339,9 +339,9 @@ pub struct Observation {
     /// Regions of whose machines it is not known now whether they are impaired, although their supplier tells it at other times.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unsure: BTreeSet<(Cloud, Region)>,
-    /// Zones that did not answer when the rest of their region did, and when each was listed last.
+    /// Zones that were listed by themselves since their region was, as it did not answer as a whole; and when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub late_zones: BTreeMap<ZoneId, Timestamp>,
+    pub zones: BTreeMap<ZoneId, Timestamp>,
     /// Every instance that carries this cluster's name. An instance that ended is not listed.
     pub instances: BTreeMap<ProviderId, Arc<Instance>>,
 }
@@ -378,7 +378,7 @@ pub struct Listing {
     /// As in [`Observation`]; `None` where it is not known now whether machines are impaired.
     pub impaired: Option<BTreeMap<ProviderId, String>>,
     /// As in [`Observation`].
-    pub late_zones: BTreeMap<ZoneId, Timestamp>,
+    pub zones: BTreeMap<ZoneId, Timestamp>,
 }
 
 /// Why a machine ended.
@@ -417,7 +417,7 @@ impl Observation {
             outdated: BTreeMap::new(),
             impaired: BTreeMap::new(),
             unsure: BTreeSet::new(),
-            late_zones: BTreeMap::new(),
+            zones: BTreeMap::new(),
             instances,
         }
     }
@@ -447,7 +447,7 @@ impl Observation {
                 all.ended.extend(listing.ended);
                 all.outdated.extend(listing.outdated);
                 all.impaired.extend(listing.impaired.unwrap_or_default());
-                all.late_zones.extend(listing.late_zones);
+                all.zones.extend(listing.zones);
             }
         }
         Self { covered: Covered::Regions(regions), ..all }
@@ -460,13 +460,13 @@ impl Observation {
 
     /// When the listing of that place was true; at the beginning of time, where it does not cover the place's region.
     pub fn as_of_in(&self, place: &Place) -> Timestamp {
-        let late = self.late_zones.get(&place.zone).copied();
-        late.or_else(|| self.covered.region(place)).unwrap_or(Timestamp::UNIX_EPOCH)
+        let of_zone = self.zones.get(&place.zone).copied();
+        of_zone.or_else(|| self.covered.region(place)).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     /// The moments as of which its parts were listed.
     pub fn moments(&self) -> impl Iterator<Item = Timestamp> {
-        self.covered.moments().chain(self.late_zones.values().copied())
+        self.covered.moments().chain(self.zones.values().copied())
     }
 
     /// When the oldest part of the listing was true.
@@ -481,7 +481,7 @@ impl Observation {
             Covered::Everywhere(as_of) => *as_of = now.min(*as_of),
             Covered::Regions(regions) => regions.values_mut().for_each(|as_of| *as_of = now.min(*as_of)),
         }
-        self.late_zones.values_mut().for_each(|as_of| *as_of = now.min(*as_of));
+        self.zones.values_mut().for_each(|as_of| *as_of = now.min(*as_of));
         for made in self.instances.values_mut().filter(|made| made.launched_at > now) {
             *made = Arc::new(Instance::clone(made).happened_by(now));
         }

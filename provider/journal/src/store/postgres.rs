@@ -1,13 +1,14 @@
 //! PostgreSQL: one database for all replicas, of which one leads. Each leader takes a number above all before it, its epoch, and
 //! every write asks first whether that is still the newest: a leader that was paused while another took over writes nothing more.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sqlx::any::AnyConnectOptions;
 use sqlx::pool::PoolOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
-use super::{Connection, DatabaseUrl, Kind, Location, Pool, READERS, Store, StoreError, Transaction};
+use super::{Connection, DatabaseUrl, Kind, Location, Pool, READERS, Still, Store, StoreError, Transaction};
 use crate::error::{JournalError, While as _};
 
 /// The oldest release that is supported by PostgreSQL itself.
@@ -17,27 +18,61 @@ const LEAST_RELEASE: u32 = 14;
 const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
 const STATEMENT_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a look at what a database is may take.
+const LOOKED_WITHIN: Duration = Duration::from_secs(15);
+
 /// How long a transaction may rest. A leader that is paused inside one keeps the next from taking over for so long.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(3);
-
-/// How long a write may take as a whole. Of one that takes longer the connection is lost: PostgreSQL ends statements sooner.
-pub(in super::super) const WRITTEN_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 15 });
 
 /// Begins a transaction that reads: everything as of one moment.
 pub(super) const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// A leader's number: above those of all before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Epoch(i64);
+/// Which leader one is: its number, above those of all before it, and its word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Epoch(i64, String);
 
 impl Store {
-    /// Opens a database for writing; makes its tables where there are none.
-    pub(in super::super) async fn open_database(url: &DatabaseUrl, kind: &'static Kind) -> Result<Self, JournalError> {
+    /// Opens a database for writing; makes its tables where there are none. With `still`, for a leader, as long as it may lead.
+    pub(super) async fn open_database(
+        url: &DatabaseUrl,
+        kind: &'static Kind,
+        still: Option<Still<'_>>,
+    ) -> Result<Self, JournalError> {
         let at = Location::Database(url.to_string());
-        inspect(url, &at, kind).await?;
-        let pool = writer(url);
-        kind.migrate(&pool, &at).await?;
-        Ok(Self::of_database(url.clone(), Some(pool), readers(url)))
+        let found = inspect(url, &at, kind).await?;
+        let store = Self::of_database(url.clone(), Some(writer(url)), readers(url));
+        let migrate = async {
+            let unhurried = unhurried(url);
+            let migrated = kind.migrate(&unhurried, &at).await;
+            unhurried.close().await;
+            migrated
+        };
+        let lead = async |still| store.lead(still).await.map_err(|error| JournalError::writing(&at, error));
+        let epoch = match (still, found) {
+            (None, _) => {
+                migrate.await?;
+                None
+            }
+            // First: nobody writes into tables that change.
+            (Some(still), Some(_)) => {
+                let epoch = lead(still).await?;
+                migrate.await?;
+                Some(epoch)
+            }
+            (Some(still), None) => {
+                migrate.await?;
+                Some(lead(still).await?)
+            }
+        };
+        Ok(store.of_leader(epoch))
+    }
+
+    /// The same whose writes may take as long as they take: for copies.
+    pub(in super::super) fn unhurried(self) -> Self {
+        match &self.url {
+            Some(url) => Self { writer: Some(Arc::new(Mutex::new(unhurried(url)))), ..self },
+            None => self,
+        }
     }
 
     /// Opens a database for reading alone.
@@ -54,32 +89,52 @@ impl Store {
         }
     }
 
-    /// Becomes the one that writes. From here on whoever wrote before is refused.
-    pub(in super::super) async fn lead(&self) -> Result<Epoch, StoreError> {
+    /// Becomes the one that writes, unless it may not any more when that is about to count. From here on whoever wrote before is refused.
+    async fn lead(&self, still: Still<'_>) -> Result<Epoch, StoreError> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| StoreError::Damaged { what: format!("no random number: {error}") })?;
+        let word = format!("{:016x}", u64::from_le_bytes(random));
         let mut db = self.begin_writing().await?;
-        let epoch = "INSERT INTO leader (id, epoch) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET epoch = leader.epoch + 1 RETURNING epoch";
-        let epoch = sqlx::query_scalar(epoch).fetch_one(&mut *db).await.during("taking the lead")?;
+        let epoch = "INSERT INTO leader (id, epoch, word) VALUES (1, 1, $1) \
+                     ON CONFLICT (id) DO UPDATE SET epoch = leader.epoch + 1, word = excluded.word RETURNING epoch";
+        let epoch = sqlx::query_scalar(epoch).bind(&word).fetch_one(&mut *db).await.during("taking the lead")?;
+        // Who is paused from here on loses the transaction before another replica may lead.
+        if !still() {
+            return Err(StoreError::Fenced);
+        }
         db.commit().await.during("taking the lead")?;
-        Ok(Epoch(epoch))
+        Ok(Epoch(epoch, word))
     }
 }
 
 /// Whether that leader is still the newest. Until the transaction ends nobody takes over.
-pub(super) async fn check_epoch(db: &mut Transaction, Epoch(epoch): Epoch) -> Result<(), StoreError> {
-    let newest: i64 = sqlx::query_scalar("SELECT epoch FROM leader WHERE id = 1 FOR SHARE")
+pub(super) async fn check_epoch(db: &mut Transaction, Epoch(epoch, word): &Epoch) -> Result<(), StoreError> {
+    let newest: (i64, String) = sqlx::query_as("SELECT epoch, word FROM leader WHERE id = 1 FOR SHARE")
         .fetch_one(&mut **db)
         .await
         .during("looking who leads")?;
-    if newest == epoch { Ok(()) } else { Err(StoreError::Fenced) }
+    if (newest.0, &newest.1) == (*epoch, word) { Ok(()) } else { Err(StoreError::Fenced) }
 }
 
-/// Connections that write, made when they are needed. There is a second one for where the first is lost and nobody has noticed.
+/// Connections that write, made when they are needed. There is a second one for where the first is lost and nobody has noticed. What is
+/// accepted is on the disk before the caller hears of it, whatever the role's default.
 pub(super) fn writer(url: &DatabaseUrl) -> Pool {
-    pool(2).connect_lazy_with(options(url))
+    let first = format!(
+        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
+         SELECT set_config('synchronous_commit', 'on', FALSE) WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+        STATEMENT_WITHIN.as_millis(),
+        IDLE_IN_TRANSACTION.as_millis()
+    );
+    pool(2, first).connect_lazy_with(options(url))
+}
+
+/// Connections whose statements may take as long as they take.
+fn unhurried(url: &DatabaseUrl) -> Pool {
+    pool(1, String::new()).connect_lazy_with(options(url))
 }
 
 fn readers(url: &DatabaseUrl) -> Pool {
-    pool(READERS).connect_lazy_with(options(url))
+    pool(READERS, String::new()).connect_lazy_with(options(url))
 }
 
 fn options(url: &DatabaseUrl) -> AnyConnectOptions {
@@ -89,30 +144,26 @@ fn options(url: &DatabaseUrl) -> AnyConnectOptions {
     options.unwrap_or_else(|_| unreachable!("an address is taken as it is"))
 }
 
-fn pool(connections: u32) -> PoolOptions<sqlx::Any> {
-    PoolOptions::new().max_connections(connections).acquire_timeout(CONNECTED_WITHIN).after_connect(|db, _| {
-        Box::pin(async move {
-            let first = format!(
-                "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET application_name = 'stoker'",
-                STATEMENT_WITHIN.as_millis(),
-                IDLE_IN_TRANSACTION.as_millis()
-            );
-            sqlx::raw_sql(AssertSqlSafe(first)).execute(db).await.map(drop)
-        })
+/// Connections on each of which that is done first.
+fn pool(connections: u32, first: String) -> PoolOptions<sqlx::Any> {
+    let first = format!("SET application_name = 'stoker'; {first}");
+    PoolOptions::new().max_connections(connections).acquire_timeout(CONNECTED_WITHIN).after_connect(move |db, _| {
+        let first = first.clone();
+        Box::pin(async move { sqlx::raw_sql(AssertSqlSafe(first)).execute(db).await.map(drop) })
     })
 }
 
 /// Looks at a database without changing it: its schema, or `None` where it holds nothing yet.
 async fn inspect(url: &DatabaseUrl, at: &Location, kind: &'static Kind) -> Result<Option<i64>, JournalError> {
-    let opening = |source| JournalError::opening(at, source);
-    let mut db = tokio::time::timeout(CONNECTED_WITHIN, options(url).connect())
-        .await
-        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
-        .map_err(opening)?;
-    let looked = look(&mut db, at, kind).await;
-    // What closing says is of no interest: nothing was written.
-    drop(sqlx::Connection::close(db).await);
-    looked
+    let look = async {
+        let mut db = options(url).connect().await.map_err(|source| JournalError::opening(at, source))?;
+        let looked = look(&mut db, at, kind).await;
+        // What closing says is of no interest: nothing was written.
+        drop(sqlx::Connection::close(db).await);
+        looked
+    };
+    let late = |_| Err(JournalError::opening(at, sqlx::Error::PoolTimedOut));
+    tokio::time::timeout(LOOKED_WITHIN, look).await.unwrap_or_else(late)
 }
 
 async fn look(db: &mut Connection, at: &Location, kind: &'static Kind) -> Result<Option<i64>, JournalError> {

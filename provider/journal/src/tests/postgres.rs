@@ -89,6 +89,43 @@ async fn a_leader_that_is_paused_inside_a_write_keeps_nobody_out_and_commits_not
     assert_eq!(written, 0);
 }
 
+/// Who lost the lead while it opened the journal keeps nobody from writing.
+#[tokio::test]
+#[ignore = "tests/postgres.sh starts PostgreSQL"]
+async fn who_may_not_lead_any_more_fences_nobody() {
+    let dir = tempdir().unwrap();
+    let (leader, _) = reopened(dir.path()).await;
+    let mut world = World::new();
+    world.pass(&leader).await.unwrap();
+    let late = Journal::open_while(&place(dir.path()).await, &|| false).await.unwrap_err();
+    assert_eq!(late.label(), "fenced", "{late:?}");
+    world.order(&leader, 1).await.unwrap();
+}
+
+/// A server that took over without the newest entries gives a number out twice; and who led goes on from what it remembers.
+#[tokio::test]
+#[ignore = "tests/postgres.sh starts PostgreSQL"]
+async fn a_database_that_was_set_back_lets_nobody_of_before_in_and_loses_the_leader_nothing() {
+    let dir = tempdir().unwrap();
+    let (before, _) = reopened(dir.path()).await;
+    let mut world = World::new();
+    world.pass(&before).await.unwrap();
+    world.session(&before).await.unwrap();
+    let mut db = connection(dir.path()).await;
+    let told = world.memory.clone();
+    let of_number: i64 = sqlx::query_scalar("SELECT epoch FROM leader").fetch_one(&mut db).await.unwrap();
+    run(&mut db, &format!("UPDATE leader SET epoch = {}, word = 'of before'", of_number - 1)).await;
+    let (leader, _) = reopened(dir.path()).await;
+    assert_eq!(before.count_use(world.now, &told).await.unwrap_err().label(), "fenced");
+    // The newest step and call were acknowledged and are not there.
+    world.order(&leader, 2).await.unwrap();
+    run(&mut db, "DELETE FROM accepted WHERE seq = (SELECT MAX(seq) FROM accepted)").await;
+    run(&mut db, "DELETE FROM step WHERE stream = 'memory' AND seq = (SELECT MAX(seq) FROM step WHERE stream = 'memory')")
+        .await;
+    world.session(&leader).await.unwrap();
+    assert_eq!(reopened(dir.path()).await.1.memory, world.memory);
+}
+
 #[tokio::test]
 #[ignore = "tests/postgres.sh starts PostgreSQL"]
 async fn a_lost_connection_heals_by_itself() {
@@ -127,7 +164,8 @@ async fn a_server_that_says_nothing_is_given_up_and_asked_again() {
     let mut through = url.with_password().clone();
     through.set_port(Some(proxy)).unwrap();
     let through: DatabaseUrl = through.as_str().parse().unwrap();
-    let (journal, _) = Journal::open(Place::Database(through)).await.unwrap();
+    let (mut journal, _) = Journal::open(Place::Database(through)).await.unwrap();
+    journal.store.hurry(Duration::from_secs(3));
     let mut world = World::new();
     world.pass(&journal).await.unwrap();
     cut.send_replace(true);
@@ -137,6 +175,9 @@ async fn a_server_that_says_nothing_is_given_up_and_asked_again() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(error.label(), "write", "{error:?}");
     assert!(error.to_string().contains("check that PostgreSQL answers"), "{error}");
+    let (begun, told) = (Instant::now(), world.memory.clone());
+    journal.count_use(world.now, &told).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(3), "while it is silent nobody waits for long: {:?}", begun.elapsed());
     cut.send_replace(false);
     world.memory = before;
     world.order(&journal, 1).await.unwrap();
@@ -280,5 +321,13 @@ async fn a_backup_is_a_file_and_is_restored_into_an_empty_database() {
     kept.records.retain(|_, record| record.instance().is_some());
     assert_eq!(restored.memory, kept);
     drop(restored_journal);
+    let (journal, again) = Journal::open(to.clone()).await.unwrap();
+    assert_eq!(
+        (again.loss, &again.incarnation),
+        (Some(Loss::Other), &restored.incarnation),
+        "who heard first may have ended at once"
+    );
+    journal.keep_time(&Mark { now: world.now, boot: SignedDuration::ZERO, boot_id: None }).await.unwrap();
+    drop(journal);
     assert_eq!(Journal::open(to).await.unwrap().1.loss, None);
 }

@@ -163,7 +163,7 @@ impl Executor {
     /// `first_asked` knows the group that a record's launch is for, and when it was first asked for.
     pub fn act(
         &mut self,
-        permit: &Permit,
+        permit: &Arc<Permit>,
         actions: &[Action],
         now: Timestamp,
         first_asked: impl Fn(RecordId, &NodeGroupId) -> Option<(Arc<Group>, Timestamp)>,
@@ -205,27 +205,27 @@ impl Executor {
                     }
                     endings.entry((supplier, late)).or_default().push(instance.clone());
                 }
-                Action::Hold { node, .. } => self.on_cluster(NodeChange::Hold(node.clone())),
-                Action::Release { node } => self.on_cluster(NodeChange::Release(node.clone())),
+                Action::Hold { node, .. } => self.on_cluster(permit, NodeChange::Hold(node.clone())),
+                Action::Release { node } => self.on_cluster(permit, NodeChange::Release(node.clone())),
                 Action::Drain { node, provider_id, evict, gone_by, .. } => {
                     let pods = Pods { evict: *evict, gone_by: *gone_by };
-                    self.on_cluster(NodeChange::Drain(node.clone(), provider_id.clone(), pods));
+                    self.on_cluster(permit, NodeChange::Drain(node.clone(), provider_id.clone(), pods));
                 }
                 Action::Uncordon { node, provider_id } => {
-                    self.on_cluster(NodeChange::Uncordon(node.clone(), provider_id.clone()));
+                    self.on_cluster(permit, NodeChange::Uncordon(node.clone(), provider_id.clone()));
                 }
                 Action::RemoveNode { node, provider_id } => {
-                    self.on_cluster(NodeChange::Remove(node.clone(), provider_id.clone()));
+                    self.on_cluster(permit, NodeChange::Remove(node.clone(), provider_id.clone()));
                 }
             }
         }
         for (supplier, requests) in launches {
             for batch in requests.chunks(LAUNCH_BATCH) {
-                self.launch(supplier, batch.to_vec());
+                self.launch(permit, supplier, batch.to_vec());
             }
         }
         for ((supplier, late), ids) in endings {
-            self.terminate(supplier, ids, late);
+            self.terminate(permit, supplier, ids, late);
         }
     }
 
@@ -245,19 +245,27 @@ impl Executor {
         any
     }
 
-    fn launch(&mut self, supplier: &SupplierName, batch: Vec<Launch>) {
+    /// Gives up all that is under way: another replica goes on with it.
+    pub fn abandon(&mut self) {
+        self.tasks.abort_all();
+        self.looks.abort_all();
+    }
+
+    fn launch(&mut self, permit: &Arc<Permit>, supplier: &SupplierName, batch: Vec<Launch>) {
         let Some((supplier, permits)) = self.suppliers.get(supplier).cloned() else {
             tracing::error!(%supplier, "a plan names a supplier that is not configured; its launches wait");
             return;
         };
         lock(&self.under_way).launching.extend(batch.iter().map(|launch| launch.request.key.clone()));
+        let permit = Arc::clone(permit);
         let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
         self.tasks.spawn(async move {
             // The semaphore is never closed.
-            let _permit = permits.acquire().await;
+            let _turn = permits.acquire().await;
             let keys: Vec<LaunchKey> = batch.iter().map(|launch| launch.request.key.clone()).collect();
             failpoints::point("launch.before");
-            let outcomes = supplier.launch(clock.now(), batch).await;
+            // It may have waited for long.
+            let outcomes = if permit.is_valid() { supplier.launch(clock.now(), batch).await } else { Vec::new() };
             failpoints::point("launch.after");
             let mut under_way = lock(&under_way);
             for key in &keys {
@@ -291,15 +299,20 @@ impl Executor {
         });
     }
 
-    fn terminate(&mut self, supplier: &SupplierName, ids: Vec<ProviderId>, late: bool) {
+    fn terminate(&mut self, permit: &Arc<Permit>, supplier: &SupplierName, ids: Vec<ProviderId>, late: bool) {
         let Some((supplier, permits)) = self.suppliers.get(supplier).cloned() else { return };
         lock(&self.under_way).terminating.extend(ids.iter().cloned());
+        let permit = Arc::clone(permit);
         let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
         self.tasks.spawn(async move {
-            let _permit = permits.acquire().await;
+            let _turn = permits.acquire().await;
             failpoints::point("terminate.before");
             let (now, all) = (clock.now(), ids.clone());
-            let results = if late { supplier.terminate_late(now, all).await } else { supplier.terminate(now, all).await };
+            let results = match (permit.is_valid(), late) {
+                (false, _) => Vec::new(),
+                (true, true) => supplier.terminate_late(now, all).await,
+                (true, false) => supplier.terminate(now, all).await,
+            };
             failpoints::point("terminate.after");
             for (instance, result) in results {
                 if let Err(error) = result {
@@ -315,14 +328,18 @@ impl Executor {
         });
     }
 
-    fn on_cluster(&mut self, change: NodeChange) {
+    fn on_cluster(&mut self, permit: &Arc<Permit>, change: NodeChange) {
         let Some(cluster) = &self.kube else { return };
         let (kube, permits) = (Arc::clone(&cluster.act), Arc::clone(cluster.permits(&change)));
         let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
         let in_flight = InFlightGuard::new(&under_way, &change, wake);
+        let permit = Arc::clone(permit);
         self.tasks.spawn(async move {
             let _in_flight = in_flight;
-            let _permit = permits.acquire().await;
+            let _turn = permits.acquire().await;
+            if !permit.is_valid() {
+                return;
+            }
             let (node, done) = match &change {
                 NodeChange::Hold(node) => (node, kube.hold(node).await.map(drop)),
                 NodeChange::Release(node) => (node, kube.release(node).await.map(drop)),

@@ -66,7 +66,7 @@ pub struct Parts {
     /// How long nobody watched before this process began, or the wall ran ahead.
     pub away: SignedDuration,
     /// That this process may act.
-    pub permit: Permit,
+    pub permit: Arc<Permit>,
     /// Policy, prices and market facts.
     pub inputs: Inputs,
     /// Asked for market facts while settling.
@@ -181,6 +181,9 @@ impl Engine {
             }
         }
         self.commands.close();
+        if self.is_fenced {
+            self.parts.executor.abandon();
+        }
         self.parts.executor.finish().await;
     }
 

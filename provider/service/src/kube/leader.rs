@@ -22,6 +22,9 @@ use crate::clock::Clock;
 /// How long a Lease holds that is not renewed: so long nobody leads after a crash.
 const HELD_FOR: Duration = Duration::from_secs(12);
 
+/// The longest duration of another's Lease that is believed.
+const HELD_AT_MOST: Duration = Duration::from_secs(60);
+
 /// How often it is renewed.
 const RENEWED_EVERY: Duration = Duration::from_secs(2);
 
@@ -133,13 +136,19 @@ impl Candidate {
     /// Gives the Lease back, so that another replica need not wait for its end.
     pub async fn give_back(&mut self) {
         let give = async {
-            let Some(mut lease) = self.leases.get_opt(&self.name.name).await? else { return Ok(()) };
-            let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_deref() != Some(&self.identity) {
-                return Ok(());
+            loop {
+                let Some(mut lease) = self.leases.get_opt(&self.name.name).await? else { return Ok(()) };
+                let spec = lease.spec.get_or_insert_default();
+                if spec.holder_identity.as_deref() != Some(&self.identity) {
+                    return Ok(());
+                }
+                spec.holder_identity = None;
+                match self.leases.replace(&self.name.name, &PostParams::default(), &lease).await {
+                    // A renewal was under way.
+                    Err(kube::Error::Api(status)) if status.code == 409 => {}
+                    given => return given.map(drop),
+                }
             }
-            spec.holder_identity = None;
-            self.leases.replace(&self.name.name, &PostParams::default(), &lease).await.map(drop)
         };
         match timeout(ANSWERED_WITHIN, give).await {
             Ok(Ok(())) => tracing::info!(lease = %self.name, "the Lease is given back"),
@@ -164,10 +173,13 @@ impl Candidate {
                 _ => Instant::now(),
             };
             self.seen = Some((known.clone(), since));
-            // As long as its holder says, where that is another release with another duration.
+            // As long as its holder says, where that is another release with another duration; within bounds, as anybody may edit it.
             let held_for = known.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-            if since.elapsed() < held_for.map_or(HELD_FOR, Duration::from_secs) {
-                self.say(format!("{holder} leads, by Lease {}", self.name));
+            if since.elapsed() < held_for.map_or(HELD_FOR, Duration::from_secs).clamp(HELD_FOR, HELD_AT_MOST) {
+                self.say(format!(
+                    "{holder} leads, by Lease {}; delete the Lease where that replica is gone for good",
+                    self.name
+                ));
                 return Ok(false);
             }
         }
@@ -215,6 +227,11 @@ impl Leader {
         !self.lost.is_cancelled() && lock(&self.renewed_at).elapsed() < ACTS_FOR
     }
 
+    /// From here on this replica acts no more.
+    pub fn resign(&self) {
+        self.lost.cancel();
+    }
+
     /// Waits until this replica does not lead any more.
     pub async fn lost(&self) {
         self.lost.cancelled().await;
@@ -232,3 +249,16 @@ fn suffix() -> u32 {
     // Without a random number the process id will do: it is only to differ from the process before.
     getrandom::fill(&mut bytes).map_or_else(|_| std::process::id(), |()| u32::from_le_bytes(bytes))
 }
+
+#[cfg(test)]
+impl Leader {
+    /// One that lost the lead.
+    pub(crate) fn lost_it() -> Self {
+        let lost = CancellationToken::new();
+        lost.cancel();
+        Self { renewed_at: Arc::new(Mutex::new(Instant::now())), lost }
+    }
+}
+
+#[cfg(test)]
+mod tests;

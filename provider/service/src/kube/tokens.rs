@@ -36,7 +36,7 @@ const CLEANED_EVERY: Duration = Duration::from_secs(10);
 pub const GROUPS: &str =
     "system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:k3s:default-node-token,system:bootstrappers:nodes";
 /// The seed's file in the state directory.
-const SEED_FILE: &str = "boot-seed";
+pub const SEED_FILE: &str = "boot-seed";
 
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]

@@ -58,17 +58,25 @@ pub enum ServeError {
     },
     /// The state is another cluster's.
     #[error(
-        "{}: this state belongs to cluster {other}, and the policy's clusterName is {cluster}: its nodes would keep running \
-         unmanaged. Restore clusterName, or start with a new state directory (--state-dir)", .state_dir.display()
+        "{journal}: this state belongs to cluster {other}, and the policy's clusterName is {cluster}: its nodes would keep running \
+         unmanaged. Restore clusterName, or start with a new state directory (--state-dir) or database (--journal)"
     )]
     OtherCluster {
-        /// The state directory.
-        state_dir: std::path::PathBuf,
+        /// Where the journal is.
+        journal: String,
         /// The cluster of its nodes.
         other: String,
         /// The policy's.
         cluster: ClusterName,
     },
+    /// The journal did not open in time.
+    #[error(
+        "journal {0}: did not open within 30 s; check that PostgreSQL answers. The Lease is given back, as the other replica may reach it"
+    )]
+    SilentJournal(String),
+    /// Another replica may lead meanwhile.
+    #[error("the Lease was lost while the journal was opened: another replica may lead")]
+    LostLead,
     /// Replicas have no cluster whose Lease they could hold.
     #[error("--lease {0}: there is no cluster that keeps it: give --kubeconfig FILE, or run in a cluster")]
     NoLease(String),

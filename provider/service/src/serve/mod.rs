@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 pub use error::ServeError;
 pub use options::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions};
 pub use running::{Running, Tasks};
+pub use standby::Lead;
 pub use state::State;
 
 use crate::act::{Executor, Permit};
@@ -100,7 +101,7 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
 /// The third step: the engine begins to make passes.
 fn engine(
     setup: &Setup,
-    (permit, journal, restored, away): (Permit, Journal, Restored, SignedDuration),
+    (permit, journal, restored, away): (Arc<Permit>, Journal, Restored, SignedDuration),
     sources: feeds::Sources,
     feeds: &feeds::Started,
     suppliers: &[LimitedSupplier],

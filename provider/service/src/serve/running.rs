@@ -98,10 +98,12 @@ impl Running {
             self.journal.close().await;
         };
         let within = if self.lead.is_some() { LEADER_STOPS_WITHIN } else { STOP_WITHIN };
-        if tokio::time::timeout(within, in_order).await.is_err() {
+        let has_stopped = tokio::time::timeout(within, in_order).await.is_ok();
+        if !has_stopped {
             tracing::warn!("some parts did not stop within {} s; unfinished work resumes at the next start", within.as_secs());
         }
-        if let Some(lead) = self.lead {
+        if let Some(lead) = &self.lead {
+            self.inner.set.abort_all();
             lead.give_back().await;
         }
     }

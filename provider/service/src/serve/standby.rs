@@ -1,6 +1,6 @@
 //! A replica that waits to lead: it answers its side port, says who leads, and is not ready.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt as _;
 use kube::Client;
@@ -16,11 +16,12 @@ use crate::kube::leader::{Candidate, Leader, LeaseName};
 use crate::listener::{Listener, Security};
 use crate::publish::telemetry::LEADER;
 
-/// The lead among several replicas, which is kept until it is given back or lost.
-pub(super) struct Lead {
+/// The lead among several replicas, which is kept until it is given back or lost. A clone is the same one.
+#[derive(Clone)]
+pub struct Lead {
     leader: Leader,
     /// Renews the Lease, and gives it back once it is told to stop.
-    keeping: JoinHandle<()>,
+    keeping: Arc<Mutex<Option<JoinHandle<()>>>>,
     stop: CancellationToken,
 }
 
@@ -29,12 +30,8 @@ pub(super) async fn wait(client: Client, lease: LeaseName, options: &Options) ->
     let mut candidate = Candidate::new(client, lease, options.clock.clone());
     let listener = Listener::bind(options.http, Security::Plaintext).await;
     let listener = listener.map_err(|source| ServeError::Listen { addr: options.http, door: "the side port", source })?;
-    let waits = CancellationToken::new();
-    let side = tokio::spawn(serve(listener, answers(candidate.standing()), waits.clone()));
+    let side = tokio::spawn(serve(listener, answers(candidate.standing()), CancellationToken::new()));
     let leader = candidate.wait().await;
-    // The service itself answers there from now on.
-    waits.cancel();
-    drop(side.await);
     let stop = CancellationToken::new();
     let keeping = {
         let (leader, stop) = (leader.clone(), stop.clone());
@@ -44,7 +41,10 @@ pub(super) async fn wait(client: Client, lease: LeaseName, options: &Options) ->
             }
         })
     };
-    Ok(Lead { leader, keeping, stop })
+    // The service itself answers there from now on.
+    side.abort();
+    drop(side.await);
+    Ok(Lead { leader, keeping: Arc::new(Mutex::new(Some(keeping))), stop })
 }
 
 impl Lead {
@@ -57,11 +57,15 @@ impl Lead {
         self.leader.lost().await;
     }
 
-    /// Gives the Lease back, so that another replica leads at once.
-    pub(super) async fn give_back(self) {
+    /// Gives the Lease back, so that another replica leads at once. Nothing is done any more from here on.
+    pub async fn give_back(&self) {
+        self.leader.resign();
         self.stop.cancel();
-        // It never panics, and a Lease that is not given back ends by itself.
-        drop(self.keeping.await);
+        let keeping = self.keeping.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(keeping) = keeping {
+            // It never panics, and a Lease that is not given back ends by itself.
+            drop(keeping.await);
+        }
     }
 }
 

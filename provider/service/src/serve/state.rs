@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use kube::Client;
@@ -21,12 +22,16 @@ use crate::clock::Clock;
 use crate::controllers::rollup::SharedRollup;
 use crate::kube::client::connect;
 use stoker_journal::state_lock::StateLock;
-use stoker_journal::{Journal, Restored};
+use stoker_journal::{Journal, JournalError, Place, Restored};
+use tokio::time::timeout;
+
+/// How long a replica that leads may take to open the journal.
+const OPENED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The locked state directory, the policy and the journal of a service that has not started yet.
 pub struct State {
     pub(super) setup: Setup,
-    pub(super) permit: Permit,
+    pub(super) permit: Arc<Permit>,
     pub(super) journal: Journal,
     pub(super) restored: Restored,
     /// How long nobody watched, or the wall ran ahead.
@@ -52,6 +57,19 @@ impl State {
     /// # Errors
     /// Says what is missing or wrong; then nothing changed.
     pub async fn open(options: Options) -> Result<Self, ServeError> {
+        let mut lead = None;
+        let opened = Self::open_as(options, &mut lead).await;
+        if let (Err(_), Some(lead)) = (&opened, &lead) {
+            lead.give_back().await;
+        }
+        opened
+    }
+
+    /// The same. `lead` is filled once this replica leads, so that whoever gives up here can give the Lease back.
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn open_as(options: Options, won: &mut Option<Lead>) -> Result<Self, ServeError> {
         crate::listener::install_crypto();
         let lock = StateLock::take(&options.state_dir)?;
         let (mut policy, policy_path) = options.policy.read(&options.book)?;
@@ -65,23 +83,34 @@ impl State {
             (Some(lease), None) => return Err(ServeError::NoLease(lease.to_string())),
             (Some(lease), Some(client)) => {
                 let lead = standby::wait(client.clone(), lease.clone(), &options).await?;
-                // It may have changed meanwhile. One that does not hold is told by whoever follows it.
-                if let Ok((changed, _)) = options.policy.read(&options.book) {
-                    policy = changed;
+                *won = Some(lead.clone());
+                // It may have changed meanwhile.
+                match options.policy.read(&options.book) {
+                    Ok((changed, _)) => policy = changed,
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::warn!(error, "the policy file does not hold: this replica leads by what it said at its start");
+                    }
                 }
                 Some(lead)
             }
         };
-        let permit = Permit::new(lock, lead.as_ref().map(Lead::leader));
-        let (journal, mut restored) = Journal::open(options.place()).await?;
+        let permit = Arc::new(Permit::new(lock, lead.as_ref().map(Lead::leader)));
+        let place = options.place();
+        let opened = open_journal(&place, &policy.cluster, &permit);
+        let (journal, mut restored) = match &lead {
+            None => opened.await?,
+            // PostgreSQL may be silent, and the other replica may reach it.
+            Some(lead) => tokio::select! {
+                opened = timeout(OPENED_WITHIN, opened) => opened.map_err(|_| ServeError::SilentJournal(place.to_string()))??,
+                () = lead.lost() => return Err(ServeError::LostLead),
+            },
+        };
         let away = resume(&options.clock, &journal, &mut restored).await?;
         let rollup = SharedRollup::default();
         // Readings inform people: they keep no node from being supplied.
         if let Err(error) = rollup.restore(&journal.reader(), options.clock.now()).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the readings of the hours under way cannot be read");
-        }
-        if let Some(other) = other_cluster(&restored.memory, &policy.cluster) {
-            return Err(ServeError::OtherCluster { state_dir: options.state_dir, other, cluster: policy.cluster });
         }
         let setup = Setup { options, policy: Arc::new(policy), policy_path, client, rollup, promised: None };
         Ok(Self { setup, permit, journal, restored, away, lead })
@@ -113,6 +142,28 @@ impl State {
     pub const fn options(&self) -> &Options {
         &self.setup.options
     }
+}
+
+/// Opens the journal of that cluster. That of another is left as it is, with whoever leads there.
+async fn open_journal(place: &Place, cluster: &ClusterName, permit: &Permit) -> Result<(Journal, Restored), ServeError> {
+    let is_ours = |memory: &Memory| match other_cluster(memory, cluster) {
+        Some(other) => Err(ServeError::OtherCluster { journal: place.to_string(), other, cluster: cluster.clone() }),
+        None => Ok(()),
+    };
+    if let Place::Database(_) = place {
+        match Journal::open_read_only(place.clone()).await {
+            Ok(reader) => {
+                let memory = reader.memory().await;
+                reader.close().await;
+                is_ours(&memory?)?;
+            }
+            Err(JournalError::Missing { .. } | JournalError::Older { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let (journal, restored) = Journal::open_while(place, &|| permit.is_valid()).await?;
+    is_ours(&restored.memory)?;
+    Ok((journal, restored))
 }
 
 /// Goes on from where decision time stood. Where the wall stands elsewhere than it should, all that is remembered moves with it: nothing

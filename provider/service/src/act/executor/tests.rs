@@ -11,14 +11,42 @@ use stoker_journal::state_lock::StateLock;
 
 use super::nodes::KUBE_DRAINS;
 use super::*;
+use crate::kube::leader::Leader;
 use crate::suppliers::{Supplier, SupplierError};
 
 fn node(n: usize) -> NodeName {
     NodeName::new(format!("n{n}")).unwrap()
 }
 
+/// A permit, of a replica where there are several.
+fn permit(leader: Option<Leader>) -> (tempfile::TempDir, Arc<Permit>) {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = StateLock::take(dir.path()).unwrap();
+    (dir, Arc::new(Permit::new(lock, leader)))
+}
+
+/// A replica that was paused does nothing of what it knew before.
+#[tokio::test]
+async fn who_leads_no_more_does_nothing() {
+    let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    let seen = Arc::clone(&asked);
+    let server = fake::client(move |call| {
+        seen.lock().unwrap().insert(call.path);
+        std::future::pending()
+    });
+    let mut executor = Executor::new(Clock::system(), &[], Some(Arc::new(KubeAct::new(&server, "default"))), Arc::default());
+    let (_dir, permit) = permit(Some(Leader::lost_it()));
+    let hold = Action::Hold { node: node(1), why: stoker_core::plan::HoldFor::Pods };
+    executor.act(&permit, &[hold], Timestamp::now(), |_, _| None);
+    // Nor what waited for its turn.
+    executor.on_cluster(&permit, NodeChange::Hold(node(2)));
+    executor.finish().await;
+    assert!(asked.lock().unwrap().is_empty() && executor.under_way().changing.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn slow_drains_keep_no_node_from_being_held() {
+    let (_dir, permit) = permit(None);
     let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let seen = Arc::clone(&asked);
     let silent = fake::client(move |call| {
@@ -30,12 +58,12 @@ async fn slow_drains_keep_no_node_from_being_held() {
     executor.kube = Some(kube);
     for n in 0..20 {
         let machine = ProviderId::new(format!("sim://{n}")).unwrap();
-        executor.on_cluster(NodeChange::Drain(node(n), machine, Pods { evict: Evict::Movable, gone_by: None }));
+        executor.on_cluster(&permit, NodeChange::Drain(node(n), machine, Pods { evict: Evict::Movable, gone_by: None }));
     }
-    executor.on_cluster(NodeChange::Hold(node(20)));
+    executor.on_cluster(&permit, NodeChange::Hold(node(20)));
     let machine = ProviderId::new("sim://21").unwrap();
     let in_haste = Pods { evict: Evict::All, gone_by: Some(Timestamp::now()) };
-    executor.on_cluster(NodeChange::Drain(node(21), machine, in_haste));
+    executor.on_cluster(&permit, NodeChange::Drain(node(21), machine, in_haste));
     tokio::time::sleep(Duration::from_secs(1)).await;
     {
         let asked = asked.lock().unwrap();
@@ -49,7 +77,7 @@ async fn slow_drains_keep_no_node_from_being_held() {
     assert_eq!(executor.fresh(vec![drain(10, Evict::All, None)], now), []);
     assert_eq!(executor.fresh(taken(), now).len(), 1);
     let machine = ProviderId::new("sim://10").unwrap();
-    executor.on_cluster(NodeChange::Drain(node(10), machine, in_haste));
+    executor.on_cluster(&permit, NodeChange::Drain(node(10), machine, in_haste));
     assert_eq!(executor.fresh(taken(), now), [], "it is under way");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(asked.lock().unwrap().contains("/api/v1/nodes/n10"));
@@ -94,8 +122,7 @@ async fn what_is_done_ten_times_and_still_asked_for_has_no_effect() {
     let now = Timestamp::now();
     let hold = Action::Hold { node: node(1), why: stoker_core::plan::HoldFor::Pods };
     let mut executor = Executor::new(Clock::system(), &[], None, Arc::default());
-    let dir = tempfile::tempdir().unwrap();
-    let lock = Permit::new(StateLock::take(dir.path()).unwrap(), None);
+    let (_dir, permit) = permit(None);
     let machine = ProviderId::new("aws:///zone/i-1").unwrap();
     let end = Action::Terminate {
         supplier: SupplierName::new("test").unwrap(),
@@ -109,7 +136,7 @@ async fn what_is_done_ten_times_and_still_asked_for_has_no_effect() {
         let told = executor.without_effect(asked, terminating);
         let now = now + REPEAT_AFTER * turn;
         let fresh = executor.fresh(asked.to_vec(), now);
-        executor.act(&lock, &fresh, now, |_, _| None);
+        executor.act(&permit, &fresh, now, |_, _| None);
         told
     };
     let (both, none) = ([hold, end], BTreeSet::new());
@@ -133,9 +160,10 @@ async fn falls_over(_: fake::Call) -> fake::Answer {
 
 #[tokio::test]
 async fn a_change_that_falls_over_leaves_its_node_to_the_next() {
+    let (_dir, permit) = permit(None);
     let broken = fake::client(falls_over);
     let mut executor = Executor::new(Clock::system(), &[], Some(Arc::new(KubeAct::new(&broken, "default"))), Arc::default());
-    executor.on_cluster(NodeChange::Hold(node(1)));
+    executor.on_cluster(&permit, NodeChange::Hold(node(1)));
     assert!(executor.under_way().changing.contains(&node(1)));
     assert!(executor.finish().await);
     assert!(executor.under_way().changing.is_empty());
@@ -198,12 +226,11 @@ async fn consoles(hangs: bool) -> (Vec<String>, BTreeMap<ProviderId, String>) {
     let name = SupplierName::new("test").unwrap();
     let supplier = Arc::new(WithConsoles { name: name.clone(), hangs, asked: Mutex::default() });
     let mut executor = Executor::new(Clock::system(), &[LimitedSupplier::new(supplier.clone())], None, Arc::default());
-    let dir = tempfile::tempdir().unwrap();
-    let lock = Permit::new(StateLock::take(dir.path()).unwrap(), None);
+    let (_dir, permit) = permit(None);
     let end = |id: &str, why| Action::Terminate { supplier: name.clone(), instance: ProviderId::new(id).unwrap(), why };
     let both = [end("test:///1", Ending::BootTimeout), end("test:///2", Ending::Deleted)];
     for _ in 0..2 {
-        executor.act(&lock, &both, Timestamp::now(), |_, _| None);
+        executor.act(&permit, &both, Timestamp::now(), |_, _| None);
         assert!(executor.finish().await);
     }
     let asked = supplier.asked.lock().unwrap().clone();

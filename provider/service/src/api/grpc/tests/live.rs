@@ -157,7 +157,7 @@ impl Live {
             journal,
             restored,
             away: SignedDuration::ZERO,
-            permit: Permit::new(StateLock::take(&state).unwrap(), None),
+            permit: Arc::new(Permit::new(StateLock::take(&state).unwrap(), None)),
             inputs: Inputs::new(policy, Arc::new(book()), markets.facts()),
             markets,
             feeds: Feeds::new(&suppliers, nodes),
