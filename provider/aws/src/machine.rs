@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, InstanceType, LaunchKey, NodeName, ProviderId, Region, ZoneId};
-use stoker_core::facts::supply::{EndedWhy, Instance, InstanceState};
+use stoker_core::facts::supply::{EndedWhy, Instance, InstanceState, KeyParts};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 
 use crate::answers::Machine;
@@ -38,7 +38,8 @@ pub(crate) fn instance(
 ) -> Result<Instance, String> {
     let id = &machine.instance_id;
     let missing = |what: &str| format!("machine {id} {what}");
-    let key = machine.tag(KEY_TAG).and_then(|key| LaunchKey::new(key).ok());
+    // One of another form would be of no record, and nobody would hear of its machine.
+    let key = machine.tag(KEY_TAG).filter(|key| key.parse::<KeyParts>().is_ok()).and_then(|key| LaunchKey::new(key).ok());
     let zone = machine.placement.availability_zone_id.as_deref().and_then(|zone| ZoneId::new(zone).ok());
     let zone = zone.or_else(|| zone_id(&machine.placement.availability_zone));
     let launched_at = machine.launch_time.as_deref().and_then(|at| at.parse().ok());

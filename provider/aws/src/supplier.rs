@@ -12,7 +12,7 @@ use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, ClusterName, InstanceType, LaunchKey, ProviderId, Region, SupplierName};
-use stoker_core::facts::supply::{LaunchOutcome, MarketFacts, Observation};
+use stoker_core::facts::supply::{LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind, RefusalScope};
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::RawCommitment;
 use stoker_service::clock::Clock;
@@ -73,6 +73,7 @@ pub struct Aws {
     types: BTreeMap<Region, Vec<InstanceType>>,
     /// Read again as the policy is; `None` where the configuration stands.
     file: Option<PathBuf>,
+    started_at: Timestamp,
     state: Mutex<State>,
     changed: Arc<Notify>,
 }
@@ -84,6 +85,8 @@ struct State {
     regions: BTreeMap<Region, Arc<RegionSupplier>>,
     /// What is wrong with the file as it is now; the last one that held stays.
     file_fault: Option<String>,
+    /// The regions whose markets were asked last.
+    told_of: Option<BTreeSet<Region>>,
 }
 
 impl Aws {
@@ -102,9 +105,10 @@ impl Aws {
 
     /// The same for one look at an account: no message is taken from a queue, and no file is read again.
     async fn at_rest(name: SupplierName, cluster: ClusterName, config: Config, book: &PriceBook, access: Access) -> Self {
-        let state = State { config: Arc::new(config.clone()), regions: BTreeMap::new(), file_fault: None };
+        let state = State { config: Arc::new(config.clone()), regions: BTreeMap::new(), file_fault: None, told_of: None };
         let (state, types) = (Mutex::new(state), types_of(book));
-        let aws = Self { name, cluster, access, types, file: None, state, changed: Arc::default() };
+        let started_at = access.clock.times().wall.0;
+        let aws = Self { name, cluster, access, types, file: None, started_at, state, changed: Arc::default() };
         aws.take(config).await;
         aws
     }
@@ -196,7 +200,8 @@ impl Aws {
             tracing::warn!(supplier = %self.name, region = %name, "aws.yaml leaves the region out: listed until its machines end");
             regions.insert(name.clone(), Arc::clone(region));
         }
-        *self.state() = State { config: Arc::new(config), regions, file_fault: None };
+        let told_of = before.told_of;
+        *self.state() = State { config: Arc::new(config), regions, file_fault: None, told_of };
     }
 
     /// Reads the file again. One that does not hold changes nothing.
@@ -288,11 +293,21 @@ impl Supplier for Aws {
                 by_region.entry(launch.request.market.place.region.clone()).or_default().push(launch);
             }
             let launches = by_region.into_iter().map(async |(name, launches)| {
-                if let Some(region) = regions.get(&name).filter(|_| config.regions.contains_key(&name)) {
+                let region = regions.get(&name);
+                if let Some(region) = region.filter(|_| config.regions.contains_key(&name)) {
                     return region.launch(&config, launches).await;
                 }
-                let unclear = || LaunchOutcome::unclear(format!("aws.yaml has no region {name}"));
-                launches.into_iter().map(|launch| (launch.request.key, unclear())).collect()
+                let answers = launches.into_iter().map(|launch| {
+                    let why = format!("aws.yaml has no region {name}");
+                    // An earlier try may have made a machine: of this process where the region is still listed, or of the one before.
+                    let may_be_there = launch.first_asked < self.started_at
+                        || region.is_some_and(|region| region.is_doubtful(&launch.request.key));
+                    let refusal =
+                        || Refusal { scope: RefusalScope::Region, ..Refusal::of_market(RefusalKind::Config, why.clone()) };
+                    let outcome = if may_be_there { LaunchOutcome::unclear(why) } else { LaunchOutcome::Refused(refusal()) };
+                    (launch.request.key, outcome)
+                });
+                answers.collect()
             });
             join_all(launches).await.into_iter().flatten().collect()
         }
@@ -390,8 +405,11 @@ impl Supplier for Aws {
                     Err(why) => drop(first_error.get_or_insert(format!("{}: {why}", region.name))),
                 }
             }
+            let made_in: BTreeSet<Region> = config.regions.keys().cloned().collect();
+            let is_as_before = self.state().told_of.replace(made_in.clone()).is_none_or(|before| before == made_in);
             match first_error {
-                Some(why) if !answered => Err(self.error(why)),
+                // What was answered last stands, unless it is of regions that the file leaves out by now.
+                Some(why) if !answered && is_as_before => Err(self.error(why)),
                 _ => Ok(facts),
             }
         }

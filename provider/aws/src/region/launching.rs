@@ -329,7 +329,7 @@ impl Known {
     }
 
     /// Whether EC2 was asked for a launch of late and did not answer.
-    fn is_doubtful(&self, key: &LaunchKey) -> bool {
+    pub(super) fn is_doubtful(&self, key: &LaunchKey) -> bool {
         self.doubtful.get(key).and_then(|tries| tries.last()).is_some_and(|at| at.elapsed() < SHOWN_WITHIN)
     }
 

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures::future::join_all;
 use jiff::Timestamp;
-use stoker_core::base::ids::{ProviderId, ZoneId};
+use stoker_core::base::ids::{LaunchKey, ProviderId, ZoneId};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::supply::{Instance, InstanceState, Listing};
@@ -120,6 +120,11 @@ impl RegionSupplier {
             listing
         };
         Ok(self.with_what_is_known(listing.machines))
+    }
+
+    /// Whether EC2 was asked for that launch of late and did not answer.
+    pub(crate) fn is_doubtful(&self, key: &LaunchKey) -> bool {
+        self.known().is_doubtful(key)
     }
 
     /// Its machines that would be made differently by what was looked up; `None` where nothing was.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use reqwest::redirect::Policy;
 use stoker_core::base::text::with_causes;
 use stoker_service::listener::install_crypto;
 
@@ -35,7 +36,9 @@ pub struct NoAnswer {
 /// When the system has no certificates to trust.
 pub fn https() -> Result<Transport, String> {
     install_crypto();
-    let client = reqwest::Client::builder().connect_timeout(CONNECTED_WITHIN).build().map_err(in_words)?;
+    // AWS redirects no call. Who follows one gives its token and the call to whoever is named.
+    let client = reqwest::Client::builder().connect_timeout(CONNECTED_WITHIN).redirect(Policy::none());
+    let client = client.build().map_err(in_words)?;
     Ok(Arc::new(move |request, within| {
         let client = client.clone();
         async move {

@@ -1,7 +1,7 @@
 //! What the engine decides on: policy, prices and market facts as a catalogue; suppliers' inventories and the cluster as a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -35,12 +35,19 @@ pub struct MarketFeed {
     facts: watch::Sender<Arc<AllMarketFacts>>,
     /// When each supplier was last asked and answered.
     answered: Mutex<BTreeMap<SupplierName, Timestamp>>,
+    /// What was wrong with each when it was last looked.
+    faults: std::sync::Mutex<BTreeMap<SupplierName, BTreeSet<String>>>,
 }
 
 impl MarketFeed {
     /// A feed that has asked nobody yet.
     pub fn new(suppliers: &[LimitedSupplier]) -> Arc<Self> {
-        Arc::new(Self { suppliers: suppliers.to_vec(), facts: watch::Sender::default(), answered: Mutex::default() })
+        Arc::new(Self {
+            suppliers: suppliers.to_vec(),
+            facts: watch::Sender::default(),
+            answered: Mutex::default(),
+            faults: std::sync::Mutex::default(),
+        })
     }
 
     /// The latest facts, followed.
@@ -63,7 +70,7 @@ impl MarketFeed {
             .filter(due)
             .map(|supplier| async move { (supplier.name(), supplier.market_facts(times).await) })
             .collect();
-        let mut any = false;
+        let (mut any, mut looked) = (false, Vec::new());
         while let Some((supplier, answer)) = asked.next().await {
             match answer {
                 Ok(told) => {
@@ -72,8 +79,26 @@ impl MarketFeed {
                 }
                 Err(error) => tracing::warn!(%error, "querying the markets failed; keeping the last answer"),
             }
+            looked.push(supplier);
+        }
+        for supplier in self.suppliers.iter().filter(|supplier| looked.contains(&supplier.name())) {
+            self.warn_of_faults(supplier);
         }
         any
+    }
+
+    /// Warns of each fault that a supplier did not have before. All that it has are listed by `stoker suppliers`.
+    fn warn_of_faults(&self, supplier: &LimitedSupplier) {
+        // The number of a request, which a cloud adds, is another each time.
+        let of_fault = |fault: &String| fault.split(" (").next().unwrap_or(fault).to_owned();
+        let now: BTreeMap<String, String> = supplier.faults().into_iter().map(|fault| (of_fault(&fault), fault)).collect();
+        let keys = now.keys().cloned().collect();
+        // Plain data that each holder leaves whole.
+        let before = self.faults.lock().unwrap_or_else(PoisonError::into_inner).insert(supplier.name().clone(), keys);
+        let before = before.unwrap_or_default();
+        for (_, fault) in now.into_iter().filter(|(key, _)| !before.contains(key)) {
+            tracing::warn!(supplier = %supplier.name(), "{fault}");
+        }
     }
 
     /// Takes in what a supplier said; whether it is new.
