@@ -305,7 +305,8 @@ def helm_test():
     told, _ = running.communicate(timeout=60)
     if running.returncode != 0 or "Succeeded" not in told:
         raise Failed(told)
-    call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/stoker-test", {"gracePeriodSeconds": 0})
+    if call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods/stoker-test"):
+        raise Failed("the test's pod stays, and no helm uninstall would delete it")
 
 
 def second_release():
@@ -473,12 +474,24 @@ def uninstall():
 
 
 def again():
-    """The same release takes the claim that was left."""
+    """The same release takes the claim that was left; what kubectl applied is taken over only where that is asked for."""
     probes = call("GET", "/api/v1/namespaces/stoker-probe")
     if probes is not None:
         probes["spec"]["finalizers"] = []
         call("PUT", "/api/v1/namespaces/stoker-probe/finalize", probes)
-    helm("install", "stoker", CHART, "--namespace", NAMESPACE, "--values", DIR / "values.yaml")
+    call("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "stoker"}})
+    call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": "stoker"}, "rules": []})
+    arguments = ["install", "stoker", CHART, "--namespace", NAMESPACE, "--values", DIR / "values.yaml"]
+    try:
+        helm(*arguments)
+    except Failed as failed:
+        if "cannot be imported into the current release" not in str(failed):
+            raise
+    else:
+        raise Failed("objects of somebody else's were taken")
+    helm(*arguments, "--take-ownership", "--force-conflicts")
+    if not call("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/stoker")["rules"]:
+        raise Failed("the role that was there is as it was")
     helm("uninstall", "stoker", "--namespace", NAMESPACE)
 
 

@@ -42,10 +42,10 @@ pub(super) struct CertsArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", help_heading = "Kubernetes")]
     write_secret: Option<ObjectName>,
     /// Secret for the clients' certificates: ca.crt, client.crt and client.key [default: the server's Secret]
-    #[arg(long, value_name = "NAMESPACE/NAME", requires = "write_secret", help_heading = "Kubernetes")]
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "write_secret", conflicts_with = "dir", help_heading = "Kubernetes")]
     write_client_secret: Option<ObjectName>,
     /// ConfigMap for the CA's certificate alone, ca.crt [default: none]
-    #[arg(long, value_name = "NAMESPACE/NAME", requires = "write_secret", help_heading = "Kubernetes")]
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "write_secret", conflicts_with = "dir", help_heading = "Kubernetes")]
     write_ca: Option<ObjectName>,
     /// Cluster of the Secrets [default: the cluster that this runs in]
     #[arg(long, env = "STOKER_KUBECONFIG", value_name = "FILE", help_heading = "Kubernetes")]
