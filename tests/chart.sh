@@ -181,7 +181,38 @@ refusals() {
   refused "extraArgs names --policy, which the chart sets: remove it" "${simulated[@]}" --set 'extraArgs={--policy=x}' || return 1
 }
 
+# Each key of values.yaml is one of the schema, and the other way round; both are sorted paths of leaves.
+same_keys() {
+  # In values.yaml a key with a comment `# --` above it is a leaf.
+  awk '
+    /^ *# --/ { leaf = 1; next }
+    /^ *[A-Za-z]+:/ {
+      depth = match($0, /[^ ]/) - 1
+      key = substr($0, depth + 1); sub(/:.*/, "", key)
+      path[depth / 2] = key
+      if (leaf) { line = path[0]; for (i = 1; i <= depth / 2; i++) line = line "." path[i]; print line }
+      leaf = 0
+    }
+  ' "$chart/values.yaml" | sort >"$dir/keys"
+  python3 - "$chart/values.schema.json" "$dir/keys" <<'END'
+import json, sys
+schema, keys = json.load(open(sys.argv[1])), open(sys.argv[2]).read().split()
+def paths(node, path):
+    open_ended = node.get("additionalProperties", True) is not False
+    for name, one in node.get("properties", {}).items():
+        here = f"{path}.{name}" if path else name
+        if here in keys:
+            yield here
+        else:
+            assert one.get("type") != "object" or not open_ended, here
+            yield from paths(one, here) if "properties" in one else [here]
+there = set(paths(schema, "")) - {"global"}
+assert there == set(keys), f"only in one of values.yaml and values.schema.json: {there ^ set(keys)}"
+END
+}
+
 check "lint with each example" lint
+check "values and schema have the same keys" same_keys
 check "unit tests" "$tools/helm-unittest" --strict "$chart"
 check "values that contradict are refused, with the cure" refusals
 check "the plain manifests are its rendering" same_as_plain

@@ -129,7 +129,7 @@ chart() {
   trap '[ -z "$playing" ] || { kill "$playing" 2>/dev/null && wait "$playing" || true; }; control_plane_stop "$control_plane"' EXIT
   trap 'exit 130' INT TERM
   # Above those of the lanes.
-  CONTROL_PLANE_PORTS=32000-32767
+  CONTROL_PLANE_PORTS=32000-32767 CONTROL_PLANE_AUDIT=1
   control_plane_start "$control_plane" "$manifests/scheduler/bin-packing.yaml"
   python3 "$tests/e2e/chart.py" "$control_plane" "$dir/chart" "$helm/helm" "$bin/stoker" "$bin/stoker-autoscaler-model" &
   wait_for

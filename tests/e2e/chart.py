@@ -294,6 +294,7 @@ def helm_test():
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     STARTED.append(running)
     pod = until("test's pod", lambda: call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods/stoker-test"), 30)
+    RUNS["test"] = pod["spec"]
     played = Pod("test", pod["spec"])
     if not played.mount():
         raise Failed("the authority of the expander's certificate is not there")
@@ -307,6 +308,26 @@ def helm_test():
         raise Failed(told)
     if call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods/stoker-test"):
         raise Failed("the test's pod stays, and no helm uninstall would delete it")
+
+
+def pod_security():
+    """Every pod of Stoker's namespace is admitted by the strictest profile of Pod Security."""
+    strict = {"metadata": {"name": "restricted", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    call("POST", "/api/v1/namespaces", strict)
+    cron = call("GET", f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/stoker-karpenter-clean")
+    specs = {
+        "stoker": template("/apis/apps/v1", "deployments", "stoker"),
+        "autoscaler": template("/apis/apps/v1", "deployments", "cluster-autoscaler-stoker", "kube-system"),
+        "certs": template("/apis/batch/v1", "jobs", "stoker-certs-1"),
+        "clean": cron["spec"]["jobTemplate"]["spec"]["template"]["spec"],
+        "test": RUNS["test"],
+    }
+    for name, spec in specs.items():
+        pod = {"metadata": {"name": name}, "spec": dict(spec, nodeName="")}
+        call("POST", "/api/v1/namespaces/restricted/pods?dryRun=All", pod)
+        outside = [one["name"] for one in spec["containers"] if not one["securityContext"]["readOnlyRootFilesystem"]]
+        if outside or "limits" not in spec["containers"][0].get("resources", {}) and name != "autoscaler":
+            raise Failed(f"{name}: writes to its image, or has no limits")
 
 
 def second_release():
@@ -378,10 +399,29 @@ def rights():
                 for verb in verbs.split():
                     if allowed(account, verb, group, resource, namespace, name) != wanted:
                         raise Failed(f"{account} {'may not' if wanted else 'may'} {verb} {resource}.{group} {namespace}/{name}")
+    # What was called since the install, by the API server's own log.
+    for account, rows in called.items():
+        table = {(group, resource, verb) for group, resource, verbs, _, _ in rows for verb in verbs.split()}
+        used = used_by(account)
+        if not used or used - table:
+            raise Failed(f"{account} called {used - table or 'nothing'}")
+        print(f"       {account} called {len(used)} of the {len(table)} verbs that it has")
     granted = granted_to(stoker)
     named = {(group, resource, verb) for group, resource, verbs, _, _ in called[stoker] for verb in verbs.split()}
     if granted != named:
         raise Failed(f"granted and not called: {granted - named}; called and not granted: {named - granted}")
+
+
+def used_by(account):
+    """Every verb that an account has called, and on what."""
+    user, found = f"system:serviceaccount:{account.replace('/', ':')}", set()
+    for line in (CONTROL_PLANE / "audit.log").read_text().splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef")
+        if event["user"]["username"] == user and about:
+            resource = "/".join(filter(None, [about["resource"], about.get("subresource")]))
+            found.add((about.get("apiGroup", ""), resource, event["verb"]))
+    return found
 
 
 def granted_to(account):
@@ -427,7 +467,9 @@ def bad_values():
     """A key that does not exist, and one that contradicts another, change nothing."""
     before = template("/apis/apps/v1", "deployments", "stoker")
     for words, values in (("'replicaCount' not allowed", "replicaCount=1"), ("/state/postgres/secret", "replicas=2"),
-                          ("remove one of them", "policy.existingConfigMap=mine")):
+                          ("remove one of them", "policy.existingConfigMap=mine"),
+                          ("Secret stoker-tls, which the chart made and would now delete", "tls.mode=existingSecret"),
+                          ("ConfigMap stoker-policy, which the chart made", "policy.inline=,policy.files=null,policy.existingConfigMap=stoker-policy")):
         try:
             helm("upgrade", "stoker", CHART, "--namespace", NAMESPACE, "--reuse-values", "--set", values)
         except Failed as failed:
@@ -497,7 +539,7 @@ def again():
 
 # What was begun, for those that come after.
 PORTS, STARTED, RUNS = free_ports(), [], {}
-CHECKS = [("install", install), ("first-gpu-pod", first_gpu_pod), ("helm-test", helm_test), ("second-release", second_release),
+CHECKS = [("install", install), ("first-gpu-pod", first_gpu_pod), ("helm-test", helm_test), ("pod-security", pod_security), ("second-release", second_release),
           ("rights", rights), ("upgrade", upgrade), ("bad-values", bad_values), ("faulty-policy", faulty_policy), ("uninstall", uninstall),
           ("install-again", again)]
 
