@@ -44,7 +44,7 @@ const TOKENS: &str = "stoker-boot-tokens";
 const NODE_POOLS: &str = "stoker-nodepools-update";
 const OVERLAYS: &str = "stoker-nodeoverlays";
 
-/// By which what a test asks is told from what Stoker asks, in the API server's audit log.
+/// Marks in the API server's audit log what this scenario asks, and Stoker does not.
 const NOT_STOKER: &str = "rights-scenario";
 
 /// One account's way to the API server, request by request.
