@@ -157,7 +157,7 @@ refusals() {
   refused "value must be one of 'simulated', 'karpenter', 'aws', 'plugin'" --set supplier.kind=gcp || return 1
   refused "additional properties 'replicaCount' not allowed" "${simulated[@]}" --set replicaCount=1 || return 1
   refused "additional properties 'retain' not allowed" "${simulated[@]}" --set state.retain=30d || return 1
-  refused "/state/postgres/secret" "${simulated[@]}" --set replicas=2 || return 1
+  refused "/state/postgres/secret': value must be 'the name of a Secret whose key url is" "${simulated[@]}" --set replicas=2 || return 1
   refused "maximum: got 3, want 2" "${simulated[@]}" --set replicas=3,state.postgres.secret=db || return 1
   refused "set state.postgres.secret to a Secret" "${simulated[@]}" --set replicas=2 --skip-schema-validation || return 1
   refused "policy.inline and policy.existingConfigMap are both set" "${simulated[@]}" --set policy.inline=a,policy.existingConfigMap=b ||
