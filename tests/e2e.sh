@@ -85,6 +85,7 @@ lane() {
   trap 'exit 130' INT TERM
   # Lanes start at one time, and may not find the same free ports.
   CONTROL_PLANE_PORTS=$((20000 + lane * ports))-$((20000 + (lane + 1) * ports - 1))
+  [ $# -gt 0 ] || CONTROL_PLANE_AUDIT=1
   control_plane_start "$control_plane" "$manifests/scheduler/bin-packing.yaml"
   local admin=$control_plane/kubeconfig own=$dir/lane-$lane
   mkdir -p "$own"
@@ -169,5 +170,12 @@ status=0
 for player in "${players[@]}"; do wait "$player" || status=$?; done
 players=()
 sleep 1 # until the last lines are written
+# By the logs of what was asked of the API servers. A release of the autoscaler that skips scenarios skips rights.
+if [ -z "${STOKER_E2E_CLUSTER_AUTOSCALER:-}" ]; then
+  passed=0 failed=0
+  check rights-are-used python3 "$tests/e2e/used_rights.py" "$root/provider/docs/reference/rbac.md" "$dir"/control-plane-[0-9]*/audit.log
+  echo "$passed passed, $failed failed" >"$dir/out-rights"
+  [ "$failed" -eq 0 ] || status=1
+fi
 awk '/ passed, .* failed$/ { passed += $1; failed += $3 } END { print passed " passed, " failed " failed" }' "$dir"/out-*
 exit "$status"
