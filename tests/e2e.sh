@@ -4,6 +4,7 @@
 #
 #   tests/e2e.sh                  everything, with our model of the autoscaler
 #   tests/e2e.sh SCENARIO...      only these scenarios
+#   tests/e2e.sh chart            only the Helm chart: installed, upgraded, tested and uninstalled
 #   tests/e2e.sh --memory         instead: stoker's memory while it watches 5,000 Nodes and 20,000 Pods
 #
 #   STOKER_E2E_CLUSTER_AUTOSCALER  cluster-autoscaler binaries to use instead of the model, colon separated
@@ -86,6 +87,7 @@ lane() {
   trap 'exit 130' INT TERM
   # Lanes start at one time, and may not find the same free ports.
   CONTROL_PLANE_PORTS=$((20000 + lane * ports))-$((20000 + (lane + 1) * ports - 1))
+  [ $# -gt 0 ] || CONTROL_PLANE_AUDIT=1
   control_plane_start "$control_plane" "$manifests/scheduler/bin-packing.yaml"
   local admin=$control_plane/kubeconfig own=$dir/lane-$lane
   mkdir -p "$own"
@@ -124,6 +126,18 @@ lane() {
   wait_for
 }
 
+# The chart on a control plane of its own, where nothing is installed. Its lines are as those of a lane.
+chart() {
+  control_plane=$dir/control-plane-chart playing=''
+  trap '[ -z "$playing" ] || { kill "$playing" 2>/dev/null && wait "$playing" || true; }; control_plane_stop "$control_plane"' EXIT
+  trap 'exit 130' INT TERM
+  # Above those of the lanes.
+  CONTROL_PLANE_PORTS=32000-32767 CONTROL_PLANE_AUDIT=1
+  control_plane_start "$control_plane" "$manifests/scheduler/bin-packing.yaml"
+  python3 "$tests/e2e/chart.py" "$control_plane" "$dir/chart" "$helm/helm" "$bin/stoker" "$bin/stoker-autoscaler-model" &
+  wait_for
+}
+
 for argument in "$@"; do
   case $argument in
     --memory) ;;
@@ -131,10 +145,16 @@ for argument in "$@"; do
   esac
 done
 build
+helm=$("$tests/peers/build.sh" helm)
+if [ "$*" = chart ]; then
+  (chart) &
+  wait_for
+  exit
+fi
 karpenter=$("$tests/peers/build.sh" karpenter)
 lanes=${STOKER_E2E_LANES:-1}
 [ $# -eq 0 ] || lanes=1
-if [ "$lanes" -eq 1 ]; then
+if [ $# -gt 0 ]; then
   (lane 0 1 "$@") &
   wait_for
   exit
@@ -146,9 +166,18 @@ for ((n = 0; n < lanes; n++)); do
   (lane "$n" "$lanes") > >(tee "$dir/out-$n" | grep --line-buffered -v ' passed, .* failed$') &
   players+=($!)
 done
+(chart) > >(tee "$dir/out-chart" | grep --line-buffered -v ' passed, .* failed$') &
+players+=($!)
 status=0
 for player in "${players[@]}"; do wait "$player" || status=$?; done
 players=()
 sleep 1 # until the last lines are written
+# By the logs of what was asked of the API servers. A release of the autoscaler that skips scenarios skips rights.
+if [ -z "${STOKER_E2E_CLUSTER_AUTOSCALER:-}" ]; then
+  passed=0 failed=0
+  check rights-are-used python3 "$tests/e2e/used_rights.py" "$root/provider/docs/reference/rbac.md" "$dir"/control-plane-[0-9]*/audit.log
+  echo "$passed passed, $failed failed" >"$dir/out-rights"
+  [ "$failed" -eq 0 ] || status=1
+fi
 awk '/ passed, .* failed$/ { passed += $1; failed += $3 } END { print passed " passed, " failed " failed" }' "$dir"/out-*
 exit "$status"

@@ -14,6 +14,8 @@ mod backup;
 mod binary;
 #[path = "cli/blind.rs"]
 mod blind;
+#[path = "cli/certs.rs"]
+mod certs;
 #[path = "cli/commit.rs"]
 mod commit;
 #[path = "cli/demo.rs"]
@@ -456,6 +458,7 @@ fn help_names_every_command_and_exit_code() {
         "nodes",
         "advise",
         "certs",
+        "ready",
         "backup",
         "restore",
         "completions",

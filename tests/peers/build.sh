@@ -6,14 +6,19 @@
 #   tests/peers/build.sh             the control plane
 #   tests/peers/build.sh packaging   crane, which builds and pulls images
 #   tests/peers/build.sh karpenter   Karpenter with its KWOK provider
+#   tests/peers/build.sh helm        Helm, helm-unittest and helm-docs
 #
 #   STOKER_E2E_CACHE   where builds are kept (default: ${XDG_CACHE_HOME:-$HOME/.cache}/stoker-e2e)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/${1:-.}"
 
 cache=${STOKER_E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stoker-e2e}
+flags='-s -w'
+# Kubernetes says which version it is only where its build does: without, no chart with a kubeVersion is installed.
+kubernetes=$(awk '$1 == "k8s.io/kubernetes" { print $2 }' go.mod)
+[ -z "$kubernetes" ] || flags+=" -X k8s.io/component-base/version.gitVersion=$kubernetes"
 # go.sum names every module by content, so its hash changes with each version that go.mod takes.
-hash=$(sha256sum go.sum)
+hash=$({ [ -z "$kubernetes" ] || echo "$flags"; cat go.sum; } | sha256sum)
 bin=$cache/${hash:0:16}
 
 if [ ! -d "$bin" ]; then
@@ -27,7 +32,7 @@ if [ ! -d "$bin" ]; then
   trap 'rm -rf "$work"' EXIT
   echo "build.sh: building the tools of $PWD/go.mod into $bin (minutes, the first time)" >&2
   # GOWORK: a workspace in a folder above would leave this module out.
-  GOWORK=off CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$work/" tool >&2
+  GOWORK=off CGO_ENABLED=0 go build -trimpath -ldflags="$flags" -o "$work/" tool >&2
   # Go names a program after the last folder of its import path, which of etcd is no name.
   [ ! -e "$work/server" ] || mv "$work/server" "$work/etcd"
   # Karpenter's kinds, as its module has them.

@@ -9,6 +9,7 @@
 #     SCHEDULER_CONFIG is a KubeSchedulerConfiguration in block YAML (default: $STOKER_E2E_SCHEDULER_CONFIG, else
 #     scheduler.yaml beside this file); its clientConnection is replaced by this control plane's.
 #     STOKER_E2E_START_TIMEOUT is the time each peer has to get ready, in seconds (default 120).
+#     With CONTROL_PLANE_AUDIT set, kube-apiserver writes who asked for what into DIR/audit.log, an event a line.
 #     Leaves in DIR:
 #       kubeconfig            cluster admin (group system:masters), with CA and token inside
 #       admin.token           that token
@@ -68,7 +69,12 @@ _control_plane_start() {
   # No controller-manager makes the objects that these two admission plugins wait for: a ServiceAccount in each
   # namespace, and the removal of the not-ready taint. The advertised address would otherwise be looked for among the
   # machine's interfaces; as a loopback address it may not stand in an Endpoints object, so none is written.
-  _peer_start "$dir" "$bin/kube-apiserver" --etcd-servers "$etcd" --cert-dir "$dir" \
+  local audit=()
+  if [ -n "${CONTROL_PLANE_AUDIT:-}" ]; then
+    printf '%s\n' 'apiVersion: audit.k8s.io/v1' 'kind: Policy' 'omitStages: [RequestReceived]' 'rules: [{level: Metadata}]' >"$dir/audit.yaml"
+    audit=(--audit-policy-file "$dir/audit.yaml" --audit-log-path "$dir/audit.log" --audit-log-mode blocking)
+  fi
+  _peer_start "$dir" "$bin/kube-apiserver" "${audit[@]}" --etcd-servers "$etcd" --cert-dir "$dir" \
     --bind-address 127.0.0.1 --secure-port "${ports[2]}" --advertise-address 127.0.0.1 --endpoint-reconciler-type none \
     --service-account-issuer https://kubernetes.default.svc \
     --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" \

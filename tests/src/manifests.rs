@@ -33,7 +33,7 @@ pub fn folder() -> PathBuf {
 }
 
 /// Every API object of the manifests, by file and in the order of each file. Examples and scheduler
-/// profiles are read by programs.
+/// profiles are read by programs; the chart has the templates of these files.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -41,7 +41,7 @@ pub fn objects() -> anyhow::Result<Vec<Object>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder())? {
         let path = entry?.path();
-        if path.is_dir() && !["examples", "scheduler"].iter().any(|other| path.ends_with(other)) {
+        if path.is_dir() && !["chart", "examples", "scheduler"].iter().any(|other| path.ends_with(other)) {
             for file in fs::read_dir(path)? {
                 files.push(file?.path());
             }

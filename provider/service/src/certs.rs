@@ -14,6 +14,8 @@ use rcgen::{
 
 use crate::listener::PROBE_PREFIX;
 
+pub mod in_cluster;
+
 /// How long the certificates count.
 const YEAR: Duration = Duration::from_hours(365 * 24);
 
@@ -177,33 +179,8 @@ impl Tryout<'_> {
     }
 
     fn outputs(&self, dir: &Path) -> Result<Vec<Output>, CertsError> {
-        let ca = authority().map_err(made("authority"))?;
-        let names =
-            LOCAL_NAMES.into_iter().chain(self.server_names.iter().map(String::as_str).filter(|n| !LOCAL_NAMES.contains(n)));
-        let names = names.map(host_name).collect::<Result<Vec<_>, _>>()?;
-        let server = signed(&ca, "stoker", names, ExtendedKeyUsagePurpose::ServerAuth).map_err(made("server"))?;
-        let open = |name: &str, text| Output { name: name.to_owned(), text, secret: false };
-        let secret = |name: &str, text| Output { name: name.to_owned(), text, secret: true };
-        let mut outputs = vec![
-            open("ca.crt", ca.pem()),
-            open("server.crt", server.0),
-            secret("server.key", server.1),
-            open("cloud-config.yaml", self.cloud_config(dir)),
-        ];
-        let mut stems = BTreeSet::new();
-        for (place, name) in self.client_names.iter().enumerate() {
-            let san = client_name(name)?;
-            let stem = stem(place, name);
-            // Where the names differ, the file system may still take the files for the same.
-            if self.client_names.iter().take(place).any(|before| before == name) || !stems.insert(stem.to_ascii_lowercase()) {
-                return Err(CertsError::Name {
-                    name: (*name).to_owned(),
-                    cure: "its files would overwrite those of another client; give each name once",
-                });
-            }
-            let (cert, key) = signed(&ca, name, vec![san], ExtendedKeyUsagePurpose::ClientAuth).map_err(made("client"))?;
-            outputs.extend([open(&format!("{stem}.crt"), cert), secret(&format!("{stem}.key"), key)]);
-        }
+        let mut outputs: Vec<Output> = Set::make(self.server_names, self.client_names)?.into_outputs().collect();
+        outputs.push(Output { name: "cloud-config.yaml".to_owned(), text: self.cloud_config(dir), secret: false });
         Ok(outputs)
     }
 
@@ -229,6 +206,57 @@ impl Tryout<'_> {
             file(&dir.join("ca.crt")),
         )
     }
+}
+
+/// Certificates and keys of one authority, in PEM. The authority's key is kept nowhere.
+struct Set {
+    ca: String,
+    server: (String, String),
+    /// By the stem of their files.
+    clients: Vec<(String, (String, String))>,
+}
+
+impl Set {
+    fn make<N: AsRef<str>>(server_names: &[String], client_names: &[N]) -> Result<Self, CertsError> {
+        let ca = authority().map_err(made("authority"))?;
+        let names = all_server_names(server_names).map(host_name).collect::<Result<Vec<_>, _>>()?;
+        let server = signed(&ca, "stoker", names, ExtendedKeyUsagePurpose::ServerAuth).map_err(made("server"))?;
+        let (mut clients, mut seen) = (Vec::new(), BTreeSet::new());
+        for (place, name) in client_names.iter().map(AsRef::as_ref).enumerate() {
+            let san = client_name(name)?;
+            let stem = stem(place, name);
+            // Where the names differ, the file system may still take the files for the same.
+            let twice = client_names.iter().take(place).any(|before| before.as_ref() == name);
+            if twice || !seen.insert(stem.to_ascii_lowercase()) {
+                return Err(CertsError::Name {
+                    name: name.to_owned(),
+                    cure: "its files would overwrite those of another client; give each name once",
+                });
+            }
+            let client = signed(&ca, name, vec![san], ExtendedKeyUsagePurpose::ClientAuth).map_err(made("client"))?;
+            clients.push((stem, client));
+        }
+        Ok(Self { ca: ca.pem(), server, clients })
+    }
+
+    /// Its files: the authority's, the server's, then the clients'.
+    fn into_outputs(self) -> impl Iterator<Item = Output> {
+        let pair = |stem: String, (cert, key)| {
+            [
+                Output { name: format!("{stem}.crt"), text: cert, secret: false },
+                Output { name: format!("{stem}.key"), text: key, secret: true },
+            ]
+        };
+        let ca = Output { name: "ca.crt".to_owned(), text: self.ca, secret: false };
+        let server = pair("server".to_owned(), self.server);
+        let clients = self.clients.into_iter().flat_map(move |(stem, client)| pair(stem, client));
+        [ca].into_iter().chain(server).chain(clients)
+    }
+}
+
+/// The names of this machine, and the others that the server is to have.
+fn all_server_names(others: &[String]) -> impl Iterator<Item = &str> {
+    LOCAL_NAMES.into_iter().chain(others.iter().map(String::as_str).filter(|name| !LOCAL_NAMES.contains(name)))
 }
 
 /// What a client's files are called: the first one's as where there is no other.

@@ -28,6 +28,7 @@ mod offers;
 mod out;
 mod plan;
 mod policy;
+mod ready;
 mod seen;
 mod serve;
 mod side_port;
@@ -76,6 +77,7 @@ enum Command {
     Alerts(Box<alerts::AlertsArgs>),
     Dashboard(alerts::DashboardArgs),
     Certs(certs::CertsArgs),
+    Ready(ready::ReadyArgs),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     Journal(backup::JournalArgs),
@@ -125,7 +127,8 @@ impl Cli {
             Command::Doctor(args) => doctor::run(&args),
             Command::Alerts(args) => alerts::run(*args),
             Command::Dashboard(args) => alerts::dashboard(&args),
-            Command::Certs(args) => certs::run(&args),
+            Command::Certs(args) => certs::run(&args).await,
+            Command::Ready(args) => ready::run(&args).await,
             Command::Backup(args) => backup::backup(&args).await,
             Command::Restore(args) => backup::restore(&args).await,
             Command::Journal(args) => backup::journal(&args).await,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use clap::Args;
 use http::{StatusCode, Uri};
 use hyper_util::client::legacy::Client;
@@ -34,7 +34,32 @@ impl UrlArg {
 }
 
 async fn fetch<T: DeserializeOwned>(url: &str) -> Result<T, CliError> {
-    let text = format!("{}/debug/view", url.trim_end_matches('/'));
+    let Answer { text, status, body } = get(url, "/debug/view").await?;
+    if status == StatusCode::NOT_FOUND {
+        return Err(CliError::Usage(format!("{text} is not served: start `stoker serve` with --debug")));
+    }
+    if !status.is_success() {
+        return Err(CliError::Usage(format!("{text} answered {status}: this is not the side port of a Stoker")));
+    }
+    serde_json::from_slice(&body).map_err(|error| CliError::Failed {
+        doing: format!("{text}: the answer does not come from a Stoker of this release"),
+        source: error.into(),
+    })
+}
+
+/// An answer of the side port.
+pub(super) struct Answer {
+    /// What was asked, without a password.
+    pub(super) text: String,
+    /// The HTTP status.
+    pub(super) status: StatusCode,
+    /// The body.
+    pub(super) body: Bytes,
+}
+
+/// What the side port answers at that path.
+pub(super) async fn get(url: &str, path: &str) -> Result<Answer, CliError> {
+    let text = format!("{}{path}", url.trim_end_matches('/'));
     // The address with its password is asked, and not shown.
     let (asked, url) = (text, without_password(url));
     let text = without_password(&asked);
@@ -55,14 +80,5 @@ async fn fetch<T: DeserializeOwned>(url: &str) -> Result<T, CliError> {
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>((status, body))
     });
     let (status, body) = answer.await.map_err(|elapsed| failed(elapsed.into()))?.map_err(failed)?;
-    if status == StatusCode::NOT_FOUND {
-        return Err(CliError::Usage(format!("{text} is not served: start `stoker serve` with --debug")));
-    }
-    if !status.is_success() {
-        return Err(CliError::Usage(format!("{text} answered {status}: this is not the side port of a Stoker")));
-    }
-    serde_json::from_slice(&body).map_err(|error| CliError::Failed {
-        doing: format!("{text}: the answer does not come from a Stoker of this release"),
-        source: error.into(),
-    })
+    Ok(Answer { text, status, body })
 }

@@ -39,6 +39,14 @@ A role is in the file of its row under `manifests/`. A `ClusterRole` counts in a
 ";
 
 const POLICIES: &str = "
+## Only with the chart
+
+| whose | API group | resources | verbs | why |
+|---|---|---|---|---|
+| the Job of `tls.mode: selfSigned` | core | secrets [stoker-tls], secrets [stoker-client], configmaps [stoker-ca] | get, patch | Fills the certificates' objects, which Helm makes, and renews them. Each is in a namespace of its own. |
+| Stoker with `state.postgres.secret` | coordination.k8s.io | leases | create | Makes the Lease of the leader; a name cannot narrow `create`. |
+| Stoker with `state.postgres.secret` | coordination.k8s.io | leases [stoker] | get, update, patch | Takes, renews and releases it. |
+
 ## Admission policies
 
 RBAC cannot say which field of an object may change, nor of which objects by their labels. These
@@ -142,7 +150,7 @@ fn policies(objects: &[Object]) -> Vec<&Object> {
 pub(crate) fn rules_and_rows(page: &str) -> (BTreeSet<Vec<String>>, BTreeSet<Vec<String>>) {
     let rules = rules(&objects().unwrap());
     let shipped = rules.iter().map(|rule| vec![groups(rule), resources(rule), rule.verbs.join(", "), place(rule)]).collect();
-    let table = page.split("## Admission policies").next().unwrap_or_default().lines().filter(|line| line.starts_with("| "));
+    let table = page.split("## Only with the chart").next().unwrap_or_default().lines().filter(|line| line.starts_with("| "));
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         [2, 3, 4, 6].iter().filter_map(|at| cells.get(*at)).map(|cell| (*cell).to_owned()).collect()

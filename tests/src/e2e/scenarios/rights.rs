@@ -44,12 +44,16 @@ const TOKENS: &str = "stoker-boot-tokens";
 const NODE_POOLS: &str = "stoker-nodepools-update";
 const OVERLAYS: &str = "stoker-nodeoverlays";
 
+/// Marks in the API server's audit log what this scenario asks, and Stoker does not.
+const NOT_STOKER: &str = "rights-scenario";
+
 /// One account's way to the API server, request by request.
 struct Account(Client);
 
 impl Account {
     async fn send(&self, method: Method, path: &str, content: &str, body: &Value) -> kube::Result<Value> {
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content);
+        let request = request.header(header::USER_AGENT, NOT_STOKER);
         let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
         self.0.request(request).await
     }
