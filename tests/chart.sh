@@ -17,9 +17,10 @@ export HELM_CONFIG_HOME=$dir/config HELM_CACHE_HOME=$dir/cache HELM_DATA_HOME=$d
 
 helm() { "$tools/helm" "$@" 2> >(grep -v 'found symbolic link' >&2); }
 
-# Plain manifest, and the template that it is the rendering of.
+# Plain manifest, the template that it is the rendering of, and the values where they are not those of ci/plain.yaml.
 plain='
 stoker/rbac rbac
+replicas/rbac rbac-replicas aws
 stoker/admission admission
 stoker/deployment deployment
 stoker/networkpolicy networkpolicy
@@ -45,9 +46,11 @@ monitoring/rules rules
 
 # Writes each plain manifest into the folder $dir/plain.
 render_plain() {
-  local file template
-  helm template stoker "$chart" --namespace stoker --values "$chart/ci/plain.yaml" --output-dir "$dir/rendered" >/dev/null
-  while read -r file template; do
+  local file template values
+  for values in plain aws; do
+    helm template stoker "$chart" --namespace stoker --values "$chart/ci/$values.yaml" --output-dir "$dir/rendered/$values" >/dev/null
+  done
+  while read -r file template values; do
     [ -n "$file" ] || continue
     mkdir -p "$dir/plain/${file%/*}"
     # Helm orders documents by kind: here those of one name stand together, in the order of the template. What Helm puts between them goes.
@@ -65,7 +68,7 @@ render_plain() {
           printf "%s%s", begun++ ? "---\n" : head == "" ? "" : head "\n", text[i]
         }
       }
-    ' "$chart/templates/$template.yaml" "$dir/rendered/stoker/templates/$template.yaml" >"$dir/plain/$file.yaml"
+    ' "$chart/templates/$template.yaml" "$dir/rendered/${values:-plain}/stoker/templates/$template.yaml" >"$dir/plain/$file.yaml"
   done <<<"$plain"
 }
 
