@@ -11,6 +11,8 @@ use super::args::{JournalArg, duration};
 use super::exit::{CliError, Exit};
 use stoker_aws::config::Config;
 use stoker_aws::{Access, Aws};
+use stoker_core::facts::foreign::Promises;
+use stoker_core::market::price::PriceBook;
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_karpenter::Karpenter;
 use stoker_karpenter::companion::Companion;

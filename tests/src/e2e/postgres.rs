@@ -25,14 +25,29 @@ impl Postgres {
         for folder in dir.ancestors().take_while(|folder| folder.starts_with(std::env::temp_dir())) {
             let _ = Command::new("chmod").arg("o+x").arg(folder).status().await;
         }
-        let started =
-            Command::new("bash").args(["-c", "source \"$1\" && postgres_start \"$2\"", "bash", SCRIPT]).arg(dir).output();
-        let started = started.await?;
-        ensure!(started.status.success(), "PostgreSQL does not start: {}", String::from_utf8_lossy(&started.stderr));
+        call("postgres_start", dir, None).await?;
         let url = std::fs::read_to_string(dir.join("url"))?;
         let port = url.split([':', '/']).find_map(|part| part.parse().ok()).context("PostgreSQL has no port")?;
         Ok(Self { dir: dir.to_owned(), port })
     }
+
+    /// Ends it as a crash does.
+    pub async fn crash(&self) -> anyhow::Result<()> {
+        call("postgres_stop", &self.dir, None).await
+    }
+
+    /// Starts it again, where it was.
+    pub async fn start_again(&self) -> anyhow::Result<()> {
+        call("postgres_start", &self.dir, Some(self.port)).await
+    }
+}
+
+async fn call(function: &str, dir: &Path, port: Option<u16>) -> anyhow::Result<()> {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "source \"$1\" && shift && \"$@\"", "bash", SCRIPT, function]).arg(dir);
+    let output = bash.args(port.map(|port| port.to_string())).output().await?;
+    ensure!(output.status.success(), "{function}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 impl Drop for Postgres {

@@ -30,7 +30,8 @@ pub struct Replicas {
     /// Provider, expander and side port, as the Service has them.
     front: [Arc<Relay>; 3],
     _service: AbortOnDropHandle<()>,
-    _postgres: Postgres,
+    /// Where both keep their journal.
+    pub postgres: Postgres,
 }
 
 /// One replica.
@@ -67,7 +68,7 @@ impl Replicas {
         let front = [Relay::start().await?, Relay::start().await?, Relay::start().await?].map(Arc::new);
         let service = AbortOnDropHandle::new(tokio::spawn(lead_to_ready(front.clone(), ports)));
         let each = <[Replica; 2]>::try_from(each).ok().context("there are two")?;
-        Ok(Self { each, front, _service: service, _postgres: postgres })
+        Ok(Self { each, front, _service: service, postgres })
     }
 
     /// The ports of the Service: provider, expander and side port.

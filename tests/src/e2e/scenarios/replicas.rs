@@ -60,6 +60,8 @@ pub(super) async fn fail_over(bench: &mut Bench) -> anyhow::Result<()> {
             the_same(bench, pods.len()).await.with_context(|| format!("after round {round}"))?;
         }
     }
+    database_away(bench, &mut pods).await.context("PostgreSQL crashes")?;
+    the_same(bench, pods.len()).await?;
     for pod in &pods {
         bench.cluster.remove(pod).await?;
     }
@@ -77,6 +79,26 @@ pub(super) async fn fail_over(bench: &mut Bench) -> anyhow::Result<()> {
         );
     }
     bench.ec2()?.ensure_one_a_token()
+}
+
+/// PostgreSQL crashes: reads answer on, nothing is bought that cannot be written, and it goes on by itself.
+async fn database_away(bench: &mut Bench, pods: &mut Vec<String>) -> anyhow::Result<()> {
+    let leads = leader(bench).await?;
+    let mut door = bench.door_of(leads)?;
+    let before = bench.ec2()?.alive();
+    bench.replicas()?.postgres.crash().await?;
+    bench.cluster.gpu_pod("pod-away", ONE).await?;
+    pods.push("pod-away".to_owned());
+    for _ in 0..15 {
+        let groups = door.node_groups().await.map_err(|error| anyhow::anyhow!("{error:?}"))?;
+        ensure!(!groups.is_empty(), "no group is answered");
+        sleep(Duration::from_secs(1)).await;
+    }
+    let now = bench.ec2()?.alive();
+    ensure!(now.is_subset(&before), "bought without a journal: {:?}", now.difference(&before).collect::<Vec<_>>());
+    bench.replicas()?.postgres.start_again().await?;
+    bench.cluster.bound(&["pod-away"], SCALED * 2).await?;
+    Ok(())
 }
 
 const fn bar(blow: Blow) -> Duration {
