@@ -3,7 +3,7 @@
 use std::env;
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
@@ -84,6 +84,11 @@ pub struct StateDirArg {
 }
 
 impl StateDirArg {
+    /// The directory, where one is given.
+    pub(super) fn given(&self) -> Option<&Path> {
+        self.state_dir.as_deref()
+    }
+
     /// The directory as given, or the user's own.
     ///
     /// # Errors

@@ -1,0 +1,145 @@
+//! `stoker top`: pools and nodes of the running service on one live screen.
+
+mod columns;
+mod draw;
+mod screen;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use jiff::SignedDuration;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use stoker_core::base::ids::RecordId;
+use stoker_core::base::text::with_causes;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::args::{StateDirArg, duration};
+use super::exit::{CliError, Exit};
+use super::side_port::{SidePort, UrlArg};
+use super::{explain, out};
+use screen::{Answer, Effect, Input, Readiness, Screen};
+
+/// Shows pools and nodes of the running service on one live screen: floors, budgets, GPU use, verdicts, $/h and holders.
+///
+/// It asks the side port of the service, which must be started with `--debug`. Keys sort, filter and explain. Without a terminal, and
+/// with --once, it prints one picture as text. What is unknown is shown as -.
+#[derive(Debug, Args)]
+pub(super) struct TopArgs {
+    #[command(flatten)]
+    service: UrlArg,
+    /// How often the service is asked
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
+    every: SignedDuration,
+    /// Print one picture and exit
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    state: StateDirArg,
+}
+
+/// How often ages are written anew.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Inputs that may wait.
+const WAITING: usize = 64;
+
+/// Carries the command out.
+pub(super) async fn run(args: &TopArgs) -> Result<Exit, CliError> {
+    let side_port = args.service.side_port()?;
+    if args.once || !io::stdout().is_terminal() {
+        let mut screen = Screen::new(side_port.shown(), false, (u16::MAX, u16::MAX));
+        screen.step(Input::Answered(Ok(Box::new(ask(&side_port).await?))), Duration::ZERO);
+        out::write(&draw::plain(&screen))?;
+        return Ok(Exit::Done);
+    }
+    let mut terminal = ratatui::try_init().map_err(CliError::failed("the terminal cannot be drawn on"))?;
+    let ended = live(&mut terminal, side_port, args).await;
+    ratatui::restore();
+    ended.map_err(CliError::failed("the terminal cannot be drawn on"))?;
+    Ok(Exit::Done)
+}
+
+/// What is asked each time.
+async fn ask(side_port: &SidePort) -> Result<Answer, CliError> {
+    let picture = side_port.debug("/debug/top").await?;
+    let (status, body) = side_port.get("/readyz").await?;
+    Ok(Answer { picture, ready: Readiness::of(status.is_success(), &String::from_utf8_lossy(&body)) })
+}
+
+/// Draws until somebody quits.
+async fn live(terminal: &mut DefaultTerminal, side_port: SidePort, args: &TopArgs) -> io::Result<()> {
+    let (inputs, mut input) = mpsc::channel(WAITING);
+    let begun = Instant::now();
+    let size = terminal.size()?;
+    let state_dir = args.state.given().map(Path::to_owned);
+    let mut screen = Screen::new(side_port.shown(), state_dir.is_some(), (size.width, size.height));
+    let keys = inputs.clone();
+    std::thread::spawn(move || read_keys(&keys));
+    tokio::spawn(keep_asking(side_port, args.every.unsigned_abs(), inputs.clone()));
+    tokio::spawn(end_on_signal(inputs.clone()));
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        terminal.draw(|frame| draw::draw(&screen, frame))?;
+        let mut next = tokio::select! {
+            next = input.recv() => next,
+            _ = tick.tick() => Some(Input::Tick),
+        };
+        // What has come meanwhile is drawn with it.
+        while let Some(input_now) = next {
+            match screen.step(input_now, begun.elapsed()) {
+                Effect::None => {}
+                Effect::Quit => return Ok(()),
+                Effect::Explain(record) => drop(tokio::spawn(read_journal(record, state_dir.clone(), inputs.clone()))),
+            }
+            next = input.try_recv().ok();
+        }
+    }
+}
+
+/// Hands keys and sizes over, until the terminal is gone.
+fn read_keys(inputs: &mpsc::Sender<Input>) {
+    loop {
+        let next = match event::read() {
+            Ok(Event::Key(key)) => Input::Key(key),
+            Ok(Event::Resize(width, height)) => Input::Resized(width, height),
+            Ok(_) => continue,
+            Err(_) => Input::Quit,
+        };
+        let is_over = matches!(next, Input::Quit);
+        if inputs.blocking_send(next).is_err() || is_over {
+            return;
+        }
+    }
+}
+
+async fn keep_asking(side_port: SidePort, every: Duration, inputs: mpsc::Sender<Input>) {
+    loop {
+        let answer = ask(&side_port).await.map(Box::new).map_err(|error| with_causes(&error));
+        if inputs.send(Input::Answered(answer)).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// A process that is told to end leaves the terminal as it found it.
+async fn end_on_signal(inputs: mpsc::Sender<Input>) {
+    if let (Ok(mut end), Ok(mut gone)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup())) {
+        tokio::select! { _ = end.recv() => {}, _ = gone.recv() => {} }
+        let _ = inputs.send(Input::Quit).await;
+    }
+}
+
+async fn read_journal(record: RecordId, state_dir: Option<PathBuf>, inputs: mpsc::Sender<Input>) {
+    let Some(dir) = state_dir else { return };
+    let text = explain::text(&record.to_string(), &dir).await.unwrap_or_else(|error| with_causes(&error));
+    let _ = inputs.send(Input::Explained(record, text)).await;
+}
