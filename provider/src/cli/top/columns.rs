@@ -52,15 +52,15 @@ const fn spec(header: &'static str, least: usize, most: usize, is_number: bool, 
 /// Columns of nodes.
 pub(super) const NODES: [Spec; 10] = [
     spec("NODE", 20, 40, false, 0),
-    spec("POOL", 6, 24, false, 4),
-    spec("TYPE", 8, 20, false, 7),
-    spec("ZONE", 6, 16, false, 9),
+    spec("POOL", 10, 24, false, 4),
+    spec("TYPE", 11, 20, false, 7),
+    spec("ZONE", 10, 16, false, 9),
     spec("CAPACITY", 9, 14, false, 8),
-    spec("GPU", 6, 24, false, 3),
+    spec("GPU", 8, 24, false, 3),
     spec("VERDICT", 13, 14, false, 1),
     spec("$/H", 8, 12, true, 2),
-    spec("HELD BY", 9, 40, false, 5),
-    spec("NOTE", 8, 200, false, 6),
+    spec("HELD BY", 12, 40, false, 5),
+    spec("NOTE", 12, 200, false, 6),
 ];
 
 /// Columns of pools.
@@ -113,7 +113,7 @@ pub(super) enum Key<'a> {
 /// What a node sorts by in a column; `None` where that is unknown.
 pub(super) fn key(node: &NodePicture, column: NodeColumn) -> Option<Key<'_>> {
     match column {
-        NodeColumn::Node => Some(Key::Text(&node.name)),
+        NodeColumn::Node => Some(Key::Text(short_name(node))),
         NodeColumn::Pool => node.pool.as_ref().map(|pool| Key::Text(pool.as_str())),
         NodeColumn::Type => node.instance_type.as_deref().map(Key::Text),
         NodeColumn::Zone => node.zone.as_deref().map(Key::Text),
@@ -159,7 +159,7 @@ pub(super) fn standing(node: &NodePicture) -> &str {
 }
 
 /// The name without the path in front of a machine's id.
-fn short_name(node: &NodePicture) -> &str {
+pub(super) fn short_name(node: &NodePicture) -> &str {
     node.name.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&node.name)
 }
 
@@ -175,6 +175,18 @@ pub(super) fn note(node: &NodePicture) -> Option<(&'static str, &str)> {
 fn mean(node: &NodePicture) -> Option<i64> {
     let known: Vec<i64> = node.gpus.iter().flatten().map(|level| i64::from(*level)).collect();
     known.iter().sum::<i64>().checked_div(i64::try_from(known.len()).ok()?)
+}
+
+/// How busy its GPUs are: a bar each and their mean; in a narrow cell bars alone, or a bar of the mean.
+pub(super) fn gpu_cell(node: &NodePicture, width: usize) -> String {
+    let levels: Vec<_> = node.gpus.iter().map(|level| level.and_then(Permille::new)).collect();
+    let count = levels.len();
+    let all = bars(levels);
+    match mean(node).and_then(|mean| Permille::new(u16::try_from(mean).ok()?)) {
+        _ if all.chars().count() <= width => all,
+        mean if count > width => bars(vec![mean]),
+        _ => all.chars().take(count).collect(),
+    }
 }
 
 /// A node's cells.
@@ -195,7 +207,7 @@ pub(super) fn node_cells(node: &NodePicture, now: Timestamp) -> [String; 10] {
         or_unknown(node.instance_type.as_deref()),
         or_unknown(node.zone.as_deref()),
         or_unknown(node.capacity_type.map(CapacityType::as_str)),
-        bars(node.gpus.iter().map(|level| level.and_then(Permille::new)).collect()),
+        gpu_cell(node, usize::MAX),
         since.map_or_else(|| word.to_owned(), |since| format!("{word} {since}")),
         node.rate.map_or_else(|| UNKNOWN.to_owned(), |rate| rate.to_string()),
         holders,

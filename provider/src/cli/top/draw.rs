@@ -9,7 +9,7 @@ use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use stoker_core::base::units::UsdPerHour;
-use stoker_service::print::{count, table};
+use stoker_service::print::count;
 use stoker_service::publish::picture::{NodePicture, Picture};
 
 use super::columns::{self, NODES, NodeColumn, POOLS, Spec, UNKNOWN, cell, to_the_cent};
@@ -24,7 +24,7 @@ const FAULTS: usize = 2;
 /// From this height on blank lines part the tables.
 const TALL: usize = 16;
 
-const HELP: &str = "q quit  ↑↓ PgUp PgDn move  enter explain  / filter  s sort  r reverse  tab tables";
+const HELP: &str = "q quit  ↑↓ PgUp PgDn  enter explain  / filter  s sort  r reverse  tab tables";
 
 /// Rows that there is room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +132,8 @@ fn head(screen: &Screen) -> Vec<Line<'static>> {
         let silent = screen.since_answer().as_secs();
         lines.push(Line::styled(format!("no answer for {silent} s: {why}"), warning));
     }
-    lines.extend(faults(ready).into_iter().map(|fault| Line::styled(fault, ready_style)));
+    let width = usize::from(screen.size.0);
+    lines.extend(faults(ready).into_iter().map(|fault| Line::styled(cell(&fault, width, false), ready_style)));
     lines
 }
 
@@ -237,7 +238,12 @@ fn nodes(screen: &Screen, answer: &Answer, width: usize, room: usize) -> Vec<Lin
     }
     let now = now(screen, picture);
     let rows = screen.listed().take(room).map(|(at, node)| {
-        let cells = columns::node_cells(node, now);
+        let mut cells = columns::node_cells(node, now);
+        if let Some((at, width)) = fitted.iter().find(|(at, _)| *at == NodeColumn::Gpu as usize)
+            && let Some(cell) = cells.get_mut(*at)
+        {
+            *cell = columns::gpu_cell(node, *width);
+        }
         let style_of = |column| match NodeColumn::ALL.get(column) {
             Some(NodeColumn::Verdict) => Style::new().fg(colour(node)),
             Some(NodeColumn::Note) => Style::new().fg(Color::Yellow),
@@ -330,20 +336,15 @@ fn split(word: &str, at: usize) -> (String, String) {
     (word.chars().take(at).collect(), word.chars().skip(at).collect())
 }
 
-/// The whole picture as plain text, for a pipe.
+/// The whole picture as plain text, a line a node, for a pipe.
 pub(super) fn plain(screen: &Screen) -> String {
-    let Some(answer) = &screen.answer else { return String::new() };
-    let picture = &answer.picture;
-    let mut text = String::new();
-    for line in head(screen) {
-        let _ = writeln!(text, "{line}");
+    let mut lines = head(screen);
+    if let Some(answer) = &screen.answer {
+        let width = usize::from(screen.size.0);
+        lines.push(Line::default());
+        lines.extend(pools(screen, &answer.picture, width, usize::MAX));
+        lines.push(Line::default());
+        lines.extend(nodes(screen, answer, width, usize::MAX));
     }
-    let numbers = |specs: &[Spec]| -> Vec<&'static str> { specs.iter().filter(|s| s.is_number).map(|s| s.header).collect() };
-    let rows = picture.pools.iter().map(|pool| columns::pool_cells(pool).to_vec()).collect();
-    text += "\n";
-    text += &table(&POOLS.map(|spec| spec.header), &numbers(&POOLS), rows);
-    let now = now(screen, picture);
-    let rows = screen.listed().map(|(_, node)| columns::node_cells(node, now).to_vec()).collect();
-    text += "\n";
-    text + &table(&NODES.map(|spec| spec.header), &numbers(&NODES), rows)
+    lines.iter().map(|line| line.to_string().trim_end().to_owned() + "\n").collect()
 }

@@ -210,7 +210,8 @@ impl Screen {
         let words: Vec<&str> = wanted.split_whitespace().collect();
         let (sort, reversed) = (self.sort, self.reversed);
         let passing = nodes.iter().enumerate().filter(|(_, node)| words.is_empty() || columns::matches(node, &words));
-        let mut keyed: Vec<_> = passing.map(|(place, node)| (columns::key(node, sort), &node.name, place)).collect();
+        let mut keyed: Vec<_> =
+            passing.map(|(place, node)| (columns::key(node, sort), columns::short_name(node), place)).collect();
         keyed.sort_by(|a, b| columns::in_order(a.0.as_ref(), b.0.as_ref(), reversed).then_with(|| a.1.cmp(b.1)));
         self.shown = keyed.into_iter().map(|(_, _, place)| place).collect();
         self.widest = columns::widest(self.shown.iter().filter_map(|place| nodes.get(*place)));
