@@ -175,7 +175,7 @@ fn selected(screen: &Screen) -> &str {
 
 #[test]
 fn pools_and_nodes_stand_on_one_screen() {
-    insta::assert_snapshot!("wide", shown(&screen((130, 24), fleet(), ready())));
+    insta::assert_snapshot!("wide", shown(&screen((120, 18), fleet(), ready())));
 }
 
 #[test]
