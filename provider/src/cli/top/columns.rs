@@ -228,8 +228,8 @@ pub(super) fn widest<'a>(nodes: impl Iterator<Item = &'a NodePicture>) -> [usize
             node.zone.as_ref().map_or(1, String::len),
             node.capacity_type.map_or(1, |capacity| capacity.as_str().len()),
             if node.gpus.is_empty() { 1 } else { node.gpus.len() + 5 },
-            14,
-            9,
+            standing(node).len() + 4,
+            node.rate.map_or(1, |rate| rate.to_string().len()),
             holder,
             note(node).map_or(0, |(word, why)| word.len() + 2 + why.len()),
         ];

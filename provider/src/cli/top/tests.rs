@@ -1,3 +1,5 @@
+#![expect(clippy::needless_pass_by_value, reason = "JSON is written where it is handed over")]
+
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -242,7 +244,7 @@ fn enter_explains_what_the_view_knows_and_asks_the_journal_where_there_is_one() 
     explained.has_journal = true;
     assert_eq!(press(&mut explained, [KeyCode::Enter]), Effect::Explain(RecordId(2)));
     assert!(shown(&explained).contains("reading the journal"));
-    let text: String = (1..=30).map(|n| format!("decision d{n}\n")).collect();
+    let text = (1..=30).map(|n| format!("decision d{n}")).collect::<Vec<_>>().join("\n");
     explained.step(Input::Explained(RecordId(2), text), Duration::ZERO);
     press(&mut explained, [KeyCode::End]);
     assert!(shown(&explained).contains("decision d30\n") && !shown(&explained).contains("decision d1\n"));
