@@ -290,13 +290,14 @@ pub(super) fn fit(specs: &[Spec], widest: &[usize], width: usize, gap: usize) ->
     widths.into_iter().enumerate().filter(|(_, width)| *width > 0).collect()
 }
 
-/// A text in a cell of that width: cut with an ellipsis, or filled up.
+/// A text in a cell of that width: on one line, cut with an ellipsis or filled up.
 pub(super) fn cell(text: &str, width: usize, is_number: bool) -> String {
     let length = text.chars().count();
+    let shown = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
     if length > width {
-        let cut: String = text.chars().take(width.saturating_sub(1)).collect();
+        let cut: String = shown.take(width.saturating_sub(1)).collect();
         return format!("{cut}…");
     }
-    let fill = " ".repeat(width - length);
-    if is_number { format!("{fill}{text}") } else { format!("{text}{fill}") }
+    let (text, fill) = (shown.collect::<String>(), " ".repeat(width - length));
+    if is_number { fill + &text } else { text + &fill }
 }

@@ -98,7 +98,7 @@ fn lines(screen: &Screen) -> Vec<Line<'static>> {
     lines
 }
 
-/// What an answer says when it is drawn: decision time went on meanwhile.
+/// The service's time when the screen is drawn.
 fn now(screen: &Screen, picture: &Picture) -> Timestamp {
     let since = SignedDuration::try_from(screen.since_answer()).unwrap_or(SignedDuration::MAX);
     picture.now.saturating_add(since).unwrap_or(Timestamp::MAX)
@@ -106,10 +106,11 @@ fn now(screen: &Screen, picture: &Picture) -> Timestamp {
 
 /// The lines at the top: the fleet, its nodes, what is wrong.
 fn head(screen: &Screen) -> Vec<Line<'static>> {
+    let width = usize::from(screen.size.0);
     let warning = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     let Some(answer) = &screen.answer else {
         return vec![match &screen.away {
-            Some(why) => Line::styled(format!("{}: {why}", screen.source), warning),
+            Some(why) => Line::styled(cell(&format!("{}: {why}", screen.source), width, false), warning),
             None => Line::from(format!("asking {}", screen.source)),
         }];
     };
@@ -130,9 +131,8 @@ fn head(screen: &Screen) -> Vec<Line<'static>> {
     let mut lines = vec![Line::from(status), Line::from(summary(screen, picture))];
     if let Some(why) = &screen.away {
         let silent = screen.since_answer().as_secs();
-        lines.push(Line::styled(format!("no answer for {silent} s: {why}"), warning));
+        lines.push(Line::styled(cell(&format!("no answer for {silent} s: {why}"), width, false), warning));
     }
-    let width = usize::from(screen.size.0);
     lines.extend(faults(ready).into_iter().map(|fault| Line::styled(cell(&fault, width, false), ready_style)));
     lines
 }
