@@ -11,6 +11,8 @@
 #   STOKER_E2E_KEEP                if set, logs are kept also when all went well
 #   STOKER_E2E_LANES               how many scenarios are played side by side, each on a control plane of its own (1)
 #   STOKER_E2E_KARPENTER_KILLS     how often Karpenter is killed while nodes come through it (10)
+#   STOKER_E2E_FAILOVERS           how many fail-overs of two replicas there are (4)
+#   STOKER_E2E_MINUTES             how long a scenario may take (4)
 #   STOKER_E2E_BIN                 where stoker and the tests' programs are, built already; otherwise they are built
 set -euo pipefail
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -90,7 +92,7 @@ lane() {
   for namespace in stoker probe; do apply_for_real "$manifests/$namespace/namespace.yaml"; done
   apply_for_real "$karpenter/crds.yaml"
   [ "$lane" -gt 0 ] || check dry-run dry_run_all "$manifests"
-  for file in stoker/admission.yaml {stoker,simulated,isolation,probe,buffers,cluster-autoscaler}/rbac.yaml; do
+  for file in stoker/admission.yaml {stoker,simulated,isolation,probe,buffers,replicas,cluster-autoscaler}/rbac.yaml; do
     apply_for_real "$manifests/$file"
   done
   apply_for_real "$tests/e2e/capacitybuffers.yaml"

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use http::StatusCode;
 use jiff::Timestamp;
 use stoker_core::base::ids::{GpuUuid, NodeName};
 use stoker_core::facts::reading::{DriverState, GpuReading, Measured, NodeReading, Permille, Source};
@@ -31,6 +32,25 @@ fn reading(thousandths: u16) -> anyhow::Result<NodeReading> {
         gpus: [(GpuUuid::new("GPU-1")?, gpu)].into(),
         gates: [].into(),
     })
+}
+
+/// One picture, for a pipe.
+async fn once(url: &str) -> std::io::Result<std::process::Output> {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_shipped-stoker"));
+    command.args(["top", "--url", url]).output().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_says_who_leads() -> anyhow::Result<()> {
+    let ready = || async { (StatusCode::SERVICE_UNAVAILABLE, "not ready\nnot-ready leader: a standby: stoker-b leads\n") };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let app = axum::Router::new().route("/readyz", axum::routing::get(ready));
+    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+    let said = String::from_utf8(once(&url).await?.stderr)?;
+    ensure!(said.contains("is not ready: leader: a standby: stoker-b leads"), "{said}");
+    serving.abort();
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,9 +103,13 @@ async fn a_person_watches_filters_and_explains_nodes_that_come() -> anyhow::Resu
     terminal.shows(|screen| screen.contains(&about) && screen.contains("held by   default/job"), LONG)?;
     terminal.shows(|screen| screen.contains("asked    order o"), LONG)?;
 
+    let piped = once(&url).await?;
+    let printed = String::from_utf8(piped.stdout)?;
+    ensure!(piped.status.success() && printed.contains("test  $2.70/h  ready") && printed.contains(&node), "{printed}");
+
     running.stop().await;
     terminal.press("Escape")?;
-    terminal.shows(|screen| screen.contains("no answer for") && screen.contains(&node), LONG)?;
+    terminal.shows(|screen| screen.contains("no picture for") && screen.contains(&node), LONG)?;
     terminal.press("q")?;
     let begun = Instant::now();
     while terminal.ended()? != Some(0) {

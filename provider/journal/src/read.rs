@@ -21,6 +21,7 @@ use super::AcceptedCall;
 use super::chain::{Chain, decode};
 use super::checksum;
 use super::error::{JournalError, StoreError, While as _};
+use super::place::Location;
 use super::readings::Readings;
 use super::row::{CallRow, DecisionRow};
 use super::state::Facts;
@@ -89,6 +90,11 @@ impl Reader {
     pub async fn close(&self) {
         self.store.close().await;
         self.readings.close().await;
+    }
+
+    /// What messages call it.
+    pub const fn location(&self) -> &Location {
+        self.store.at()
     }
 
     /// Looks the whole file through where it is too large for that to be done at each start. Takes

@@ -15,7 +15,7 @@ use stoker_core::base::units::{Milli, Ppm, UsdMicros};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::rules::advise::Thresholds;
 
-use super::args::{MarketArgs, NowArg, OutputArg, StateDirArg, whole};
+use super::args::{JournalArg, MarketArgs, NowArg, OutputArg, whole};
 use super::commit::last_policy;
 use super::exit::{CliError, Exit};
 use super::idle::{self, By, IdleRow};
@@ -51,7 +51,7 @@ pub(super) struct AdviseArgs {
     #[command(flatten)]
     markets: MarketArgs,
     #[command(flatten)]
-    state: StateDirArg,
+    journal: JournalArg,
     #[command(flatten)]
     output: OutputArg,
     #[command(flatten)]
@@ -152,11 +152,11 @@ struct IntervalRow {
 pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
-    let dir = args.state.resolve()?;
-    let reader = Journal::open_read_only(&dir).await?;
+    let place = args.journal.place()?;
+    let reader = Journal::open_read_only(place.clone()).await?;
     let policy = match &args.policy {
         Some(path) => price_tables.policy(Some(path))?,
-        None => last_policy(&reader, &dir).await?,
+        None => last_policy(&reader, &place).await?,
     };
     let wide = workload::everything(&policy, &price_tables.prices, &price_tables.facts);
     let catalogue = price_tables.catalogue(policy);

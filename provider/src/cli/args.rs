@@ -3,12 +3,14 @@
 use std::env;
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
 use clap::builder::{StringValueParser, TypedValueParser};
 use jiff::{SignedDuration, Timestamp};
+
+use stoker_journal::{DatabaseUrl, Place};
 
 use super::exit::CliError;
 use super::out::Format;
@@ -84,11 +86,6 @@ pub struct StateDirArg {
 }
 
 impl StateDirArg {
-    /// The directory, where one is given.
-    pub(super) fn given(&self) -> Option<&Path> {
-        self.state_dir.as_deref()
-    }
-
     /// The directory as given, or the user's own.
     ///
     /// # Errors
@@ -102,6 +99,48 @@ impl StateDirArg {
                 CliError::Usage("no state directory: neither XDG_STATE_HOME nor HOME is set; give one with --state-dir".into())
             }),
         }
+    }
+}
+
+/// Where the journal is.
+#[derive(Debug, Clone, Args)]
+pub struct JournalArg {
+    #[command(flatten)]
+    state: StateDirArg,
+    /// `PostgreSQL` database of the journal, as `postgres://ROLE:PASSWORD@HOST/DATABASE` [default: SQLite in the state directory]
+    #[arg(long, env = "STOKER_JOURNAL", value_name = "URL", hide_env_values = true)]
+    journal: Option<DatabaseUrl>,
+}
+
+impl JournalArg {
+    /// Its place.
+    ///
+    /// # Errors
+    /// When neither is given and the environment names no home.
+    pub fn place(&self) -> Result<Place, CliError> {
+        match &self.journal {
+            Some(url) => Ok(Place::Database(url.clone())),
+            None => Ok(Place::Directory(self.state.resolve()?)),
+        }
+    }
+
+    /// Its place, where one is given.
+    pub(super) fn given(&self) -> Option<Place> {
+        let directory = || self.state.state_dir.clone().map(Place::Directory);
+        self.journal.clone().map(Place::Database).or_else(directory)
+    }
+
+    /// The directory of the lock and of files.
+    ///
+    /// # Errors
+    /// When none is given and the environment names no home.
+    pub fn state_dir(&self) -> Result<PathBuf, CliError> {
+        self.state.resolve()
+    }
+
+    /// Its database, where it has one.
+    pub const fn database(&self) -> Option<&DatabaseUrl> {
+        self.journal.as_ref()
     }
 }
 

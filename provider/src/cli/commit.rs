@@ -19,11 +19,11 @@ use stoker_core::market::price::PriceBook;
 use stoker_core::policy::rules::commitment::Commitment;
 use stoker_core::policy::{Policy, RawCommitment, discount};
 
-use super::args::{NowArg, OutputArg, StateDirArg, whole};
+use super::args::{JournalArg, NowArg, OutputArg, whole};
 use super::candidates::Sources;
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money};
-use stoker_journal::{Journal, Reader};
+use stoker_journal::{Journal, Place, Reader};
 use stoker_service::clock::Clock;
 use stoker_service::price_tables;
 use stoker_service::print::{count, paragraph, table};
@@ -62,7 +62,7 @@ pub(super) struct CommitArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "term", "discount", "policy"])]
     from_aws: Option<PathBuf>,
     #[command(flatten)]
-    state: StateDirArg,
+    journal: JournalArg,
     #[command(flatten)]
     output: OutputArg,
     #[command(flatten)]
@@ -170,11 +170,11 @@ pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     if let Some(file) = &args.from_aws {
         return of_account(file, &prices, args.output.format).await;
     }
-    let dir = args.state.resolve()?;
-    let reader = Journal::open_read_only(&dir).await?;
+    let place = args.journal.place()?;
+    let reader = Journal::open_read_only(place.clone()).await?;
     let policy = match &args.policy {
         Some(path) => price_tables::policy(Some(path), &prices)?,
-        None => last_policy(&reader, &dir).await?,
+        None => last_policy(&reader, &place).await?,
     };
     let from = now.saturating_sub(SignedDuration::from_hours(args.days * 24)).unwrap_or(Timestamp::MIN);
     let hours = reader.used_between(from, now).await?;
@@ -222,9 +222,9 @@ async fn of_account(file: &Path, prices: &PriceBook, format: out::Format) -> Res
     Ok(Exit::Done)
 }
 
-pub(super) async fn last_policy(reader: &Reader, dir: &Path) -> Result<Policy, CliError> {
+pub(super) async fn last_policy(reader: &Reader, place: &Place) -> Result<Policy, CliError> {
     reader.last_policy().await?.ok_or_else(|| {
-        let place = format!("the journal in {}", dir.display());
+        let place = format!("the journal in {place}");
         let cure = Some("no decision has been made yet; give the policy with --policy".to_owned());
         CliError::NotFound(NotFound { what: "policy", name: String::new(), place, cure })
     })

@@ -4,17 +4,16 @@ mod outcome;
 mod story;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
 use stoker_core::base::ids::DecisionId;
 
-use super::args::{OutputArg, StateDirArg};
+use super::args::{JournalArg, OutputArg};
 use super::exit::{CliError, Exit, NotFound};
 use super::out;
 use outcome::Outcomes;
-use stoker_journal::{AcceptedCall, Journal, Reader, StoredCall, StoredDecision};
+use stoker_journal::{AcceptedCall, Journal, Place, Reader, StoredCall, StoredDecision};
 use story::DecisionReport;
 
 /// Accepted calls looked through for the one that filed an order: more than an autoscaler makes in a day.
@@ -30,7 +29,7 @@ pub(super) struct ExplainArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    state: StateDirArg,
+    journal: JournalArg,
     #[command(flatten)]
     output: OutputArg,
 }
@@ -45,20 +44,20 @@ struct ExplainReport {
 
 /// Carries the command out.
 pub(super) async fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
-    let report = ExplainReport::of(&args.subject, &args.state.resolve()?).await?;
+    let report = ExplainReport::of(&args.subject, args.journal.place()?).await?;
     out::print(args.output.format, &report, |report| story::tell(&report.decisions, args.all))?;
     Ok(Exit::Done)
 }
 
 /// What `explain` prints of a node or decision.
-pub(super) async fn text(subject: &str, state_dir: &Path) -> Result<String, CliError> {
-    Ok(story::tell(&ExplainReport::of(subject, state_dir).await?.decisions, false))
+pub(super) async fn text(subject: &str, journal: Place) -> Result<String, CliError> {
+    Ok(story::tell(&ExplainReport::of(subject, journal).await?.decisions, false))
 }
 
 impl ExplainReport {
-    async fn of(subject: &str, dir: &Path) -> Result<Self, CliError> {
-        let reader = Journal::open_read_only(dir).await?;
-        let place = format!("the journal in {}", dir.display());
+    async fn of(subject: &str, place: Place) -> Result<Self, CliError> {
+        let reader = Journal::open_read_only(place.clone()).await?;
+        let place = format!("the journal in {place}");
         let decisions = match decision_named(subject) {
             Some(id) => match reader.explain(id).await? {
                 Some(decision) => vec![decision],

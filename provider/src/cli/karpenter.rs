@@ -22,7 +22,7 @@ use stoker_service::print::paragraph;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::args::{StateDirArg, duration};
+use super::args::{JournalArg, duration};
 use super::exit::{CliError, Exit};
 use super::out;
 
@@ -60,7 +60,7 @@ struct DiffArgs {
     #[arg(long, env = "STOKER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
-    state: StateDirArg,
+    journal: JournalArg,
 }
 
 /// Gives back the limits, windows, weights, prices, floors, conditions and annotations that Stoker wrote; what others have changed since stays.
@@ -97,10 +97,11 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
         ));
     }
     let client = connect(args.kubeconfig.as_deref()).await.map_err(CliError::other)?;
-    let (mut memory, note) = match Journal::open_read_only(&args.state.resolve()?).await {
+    let (mut memory, note) = match Journal::open_read_only(args.journal.place()?).await {
         Ok(journal) => (journal.memory().await?, String::new()),
         Err(missing @ JournalError::Missing { .. }) => {
-            let note = format!("{missing} by --state-dir. Until then it is shown as if Stoker had no nodes of its own.");
+            let note =
+                format!("{missing} by --state-dir or --journal. Until then it is shown as if Stoker had no nodes of its own.");
             (Memory::default(), paragraph("note:", &note))
         }
         Err(error) => return Err(error.into()),

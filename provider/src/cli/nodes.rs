@@ -19,7 +19,7 @@ use stoker_core::state::memory::Memory;
 use stoker_core::state::node_verdict::Verdict;
 use stoker_core::state::record::State;
 
-use super::args::{NowArg, OutputArg, StateDirArg, whole};
+use super::args::{JournalArg, NowArg, OutputArg, whole};
 use super::exit::{CliError, Exit, NotFound};
 use super::held::{self, HeldBy};
 use super::idle::{self, By, IdleRow};
@@ -56,7 +56,7 @@ pub(super) struct NodesArgs {
     #[arg(long, value_name = "N", default_value_t = 24, requires = "by", value_parser = whole(1..=720_i64), allow_negative_numbers = true)]
     hours: i64,
     #[command(flatten)]
-    state: StateDirArg,
+    journal: JournalArg,
     #[command(flatten)]
     output: OutputArg,
     #[command(flatten)]
@@ -125,7 +125,7 @@ struct HeldReport {
 /// Carries the command out.
 pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
-    let reader = Journal::open_read_only(&args.state.resolve()?).await?;
+    let reader = Journal::open_read_only(args.journal.place()?).await?;
     if let Some(by) = &args.by {
         let observed = observed(&reader, now, args.hours).await?;
         idle::label_is_known(&observed, by).map_err(CliError::NotFound)?;
@@ -141,7 +141,7 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
     if let Some(pool) = &args.pool {
         let is_known = report.nodes.iter().any(|row| row.pool.as_ref().is_some_and(|known| known.as_str() == pool));
         if !is_known {
-            let place = args.state.resolve()?.display().to_string();
+            let place = args.journal.place()?.to_string();
             return Err(CliError::NotFound(NotFound { what: "node of pool", name: pool.clone(), place, cure: None }));
         }
         report.nodes.retain(|row| row.pool.as_ref().is_some_and(|known| known.as_str() == pool));

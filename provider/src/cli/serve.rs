@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use jiff::SignedDuration;
 
-use super::args::{StateDirArg, duration};
+use super::args::{JournalArg, duration};
 use super::exit::{CliError, Exit};
 use stoker_aws::config::Config;
 use stoker_aws::{Access, Aws};
@@ -20,6 +20,7 @@ use stoker_service::clock::Clock;
 use stoker_service::feeds::probes::ServiceAccount;
 use stoker_service::feeds::prometheus::Connection;
 use stoker_service::kube::client::in_cluster;
+use stoker_service::kube::leader::LeaseName;
 use stoker_service::kube::tokens::BootTokens;
 use stoker_service::listener::{DialFiles, TlsFiles};
 use stoker_service::policy_file;
@@ -50,7 +51,7 @@ pub struct ServeArgs {
     pub prices_dir: Option<PathBuf>,
     /// Where what must outlive the service is kept.
     #[command(flatten)]
-    pub state: StateDirArg,
+    pub journal: JournalArg,
     /// How long decisions are kept for `stoker explain`
     #[arg(long, env = "STOKER_RETENTION", value_name = "TIME", default_value = "30d", value_parser = duration)]
     pub retention: SignedDuration,
@@ -80,6 +81,10 @@ pub struct ServeArgs {
     /// whoever reaches it
     #[arg(long, env = "STOKER_DEBUG", help_heading = "Addresses")]
     pub debug: bool,
+
+    /// Lease by which one of several replicas leads; the others wait, and are not ready [default: none, for one replica]
+    #[arg(long, env = "STOKER_LEASE", value_name = "NAMESPACE/NAME", requires = "journal", help_heading = "Replicas")]
+    pub lease: Option<LeaseName>,
 
     /// Listen address for probes [default: none]
     #[arg(long, alias = "probe-addr", env = "STOKER_PROBE_LISTEN", value_name = "ADDR", help_heading = "Addresses")]
@@ -171,7 +176,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
         (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
     let book = Arc::clone(&options.book);
     let (promised, told) = watch::channel(None);
-    let state = Box::pin(State::open(options)).await.map_err(StartError::from)?.with_promises(told);
+    let mut stop = Box::pin(told_to_stop());
+    let state = tokio::select! {
+        state = Box::pin(State::open(options)) => state.map_err(StartError::from)?.with_promises(told),
+        // A replica that waits holds nothing.
+        () = &mut stop => return Ok(Exit::Done),
+    };
     let tokens = boot_tokens(&state)?;
     let Others { suppliers: others, karpenters } = others(&state, tokens.as_ref()).await?;
     let simulated = has_simulated(state.suppliers());
@@ -208,7 +218,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
         let companion = Companion { client, view, feed, act, book, metrics, readings, promised };
         running.inner.run("the Karpenter companion", companion.run());
     }
-    let sound = running.run_until(told_to_stop()).await;
+    let sound = running.run_until(stop).await;
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
 
@@ -279,7 +289,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         policy,
         world,
         prices_dir,
-        state,
+        journal,
         retention,
         provider_listen,
         expander_listen,
@@ -304,6 +314,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         prometheus_url,
         prometheus_token_file,
         prometheus_ca,
+        lease,
     } = args;
     let clock = Clock::system();
     let book = Arc::new(price_tables::prices(prices_dir.as_deref(), clock.now())?);
@@ -315,7 +326,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         }
     }
     let config = price_tables::world_config(world.as_deref(), &book, clock.now())?;
-    let state_dir = state.resolve()?;
+    let state_dir = journal.state_dir()?;
     let world = WorldOptions { config, file: Some(state_dir.join(WORLD_FILE)) };
     let files = |cert: Option<PathBuf>, key: Option<PathBuf>, client_ca: Option<PathBuf>| {
         let denied_serials = client_ca.as_ref().and(denied_serials.clone());
@@ -325,6 +336,8 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
     let options = Options {
         policy: policy.map_or_else(example, PolicySource::File),
         state_dir,
+        journal: journal.database().cloned(),
+        lease,
         provider: ListenerOptions {
             listen: provider_listen,
             tls: files(tls_cert, tls_key, client_ca),

@@ -8,7 +8,6 @@ mod screen;
 mod tests;
 
 use std::io::{self, IsTerminal as _};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -17,11 +16,12 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use stoker_core::base::ids::RecordId;
 use stoker_core::base::text::with_causes;
+use stoker_journal::Place;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::args::{StateDirArg, duration};
+use super::args::{JournalArg, duration};
 use super::exit::{CliError, Exit};
 use super::side_port::{SidePort, UrlArg};
 use super::{explain, out};
@@ -42,7 +42,7 @@ pub(super) struct TopArgs {
     #[arg(long)]
     once: bool,
     #[command(flatten)]
-    state: StateDirArg,
+    journal: JournalArg,
 }
 
 /// How often ages are written anew.
@@ -67,11 +67,17 @@ pub(super) async fn run(args: &TopArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-/// What is asked each time.
+/// What is asked each time. A standby replica has no picture, and says who leads.
 async fn ask(side_port: &SidePort) -> Result<Answer, CliError> {
-    let picture = side_port.debug("/debug/top").await?;
     let (status, body) = side_port.get("/readyz").await?;
-    Ok(Answer { picture, ready: Readiness::of(status.is_success(), &String::from_utf8_lossy(&body)) })
+    let ready = Readiness::of(status.is_success(), &String::from_utf8_lossy(&body));
+    match side_port.debug("/debug/top").await {
+        Ok(picture) => Ok(Answer { picture, ready }),
+        Err(_) if ready.ready == Some(false) => {
+            Err(CliError::other(format!("{} is not ready: {}", side_port.shown(), ready.faults.join("; "))))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Draws until somebody quits.
@@ -79,8 +85,8 @@ async fn live(terminal: &mut DefaultTerminal, side_port: SidePort, args: &TopArg
     let (inputs, mut input) = mpsc::channel(WAITING);
     let begun = Instant::now();
     let size = terminal.size()?;
-    let state_dir = args.state.given().map(Path::to_owned);
-    let mut screen = Screen::new(side_port.shown(), state_dir.is_some(), (size.width, size.height));
+    let journal = args.journal.given();
+    let mut screen = Screen::new(side_port.shown(), journal.is_some(), (size.width, size.height));
     let keys = inputs.clone();
     std::thread::spawn(move || read_keys(&keys));
     tokio::spawn(keep_asking(side_port, args.every.unsigned_abs(), inputs.clone()));
@@ -97,7 +103,7 @@ async fn live(terminal: &mut DefaultTerminal, side_port: SidePort, args: &TopArg
             match screen.step(input_now, begun.elapsed()) {
                 Effect::None => {}
                 Effect::Quit => return Ok(()),
-                Effect::Explain(record) => drop(tokio::spawn(read_journal(record, state_dir.clone(), inputs.clone()))),
+                Effect::Explain(record) => drop(tokio::spawn(read_journal(record, journal.clone(), inputs.clone()))),
             }
             next = input.try_recv().ok();
         }
@@ -138,8 +144,8 @@ async fn end_on_signal(inputs: mpsc::Sender<Input>) {
     }
 }
 
-async fn read_journal(record: RecordId, state_dir: Option<PathBuf>, inputs: mpsc::Sender<Input>) {
-    let Some(dir) = state_dir else { return };
-    let text = explain::text(&record.to_string(), &dir).await.unwrap_or_else(|error| with_causes(&error));
+async fn read_journal(record: RecordId, journal: Option<Place>, inputs: mpsc::Sender<Input>) {
+    let Some(journal) = journal else { return };
+    let text = explain::text(&record.to_string(), journal).await.unwrap_or_else(|error| with_causes(&error));
     let _ = inputs.send(Input::Explained(record, text)).await;
 }

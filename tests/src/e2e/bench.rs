@@ -24,6 +24,7 @@ use super::files::Files;
 use super::karpenter::{self, Karpenter};
 use super::process::Process;
 use super::recorder::Recorder;
+use super::replicas::{LEASE, Replicas};
 use crate::process::memory_kib;
 use crate::transcript::Seen;
 
@@ -91,6 +92,7 @@ pub struct Bench {
     daemon: Option<Daemon>,
     karpenter: Option<Karpenter>,
     ec2: Option<Ec2>,
+    replicas: Option<Replicas>,
     /// What the scenario starts its autoscaler with, over what we ship.
     flags: &'static [&'static str],
 }
@@ -111,6 +113,13 @@ impl Bench {
         fs::write(dir.join("policy.yaml"), files.policy(dir))?;
         fs::write(dir.join("world.yaml"), files.world())?;
         let [provider, expander, http, metrics, probes, of_metrics, of_health, front @ ..] = free_ports::<9>()?;
+        let replicas = if files.replicas {
+            let [a, b, c, d, e, f, g, h] = free_ports::<8>()?;
+            Some(Replicas::prepare(dir, [[a, b, c, d], [e, f, g, h]], &setup.stoker_kubeconfig).await?)
+        } else {
+            None
+        };
+        let [provider, expander, http] = replicas.as_ref().map_or([provider, expander, http], Replicas::front);
         let front = if setup.record { front } else { [provider, expander] };
         let certs = dir.join("certs");
         let address = format!("localhost:{}", front[0]);
@@ -148,13 +157,20 @@ impl Bench {
             daemon,
             karpenter,
             ec2,
+            replicas,
             flags: files.flags,
         })
     }
 
     /// Starts both.
     pub async fn start(&mut self) -> anyhow::Result<()> {
-        self.start_stoker().await?;
+        if self.replicas.is_some() {
+            self.start_replica(0)?;
+            self.start_replica(1)?;
+            eventually("ready replica", READY_WITHIN, async || Ok(self.get("/readyz").await.map(drop))).await?;
+        } else {
+            self.start_stoker().await?;
+        }
         if self.karpenter.is_some() || self.ec2.is_some() {
             // Karpenter looks at the carrier first.
             eventually("groups of the supplier's", READY_WITHIN, async || {
@@ -189,10 +205,47 @@ impl Bench {
         self.start_stoker_as(command).await
     }
 
+    /// Both replicas.
+    pub fn replicas(&self) -> anyhow::Result<&Replicas> {
+        self.replicas.as_ref().context("this scenario has no replicas")
+    }
+
+    /// The same, to be changed.
+    pub fn replicas_mut(&mut self) -> anyhow::Result<&mut Replicas> {
+        self.replicas.as_mut().context("this scenario has no replicas")
+    }
+
+    /// Starts a replica, which waits until it leads.
+    pub fn start_replica(&mut self, number: usize) -> anyhow::Result<()> {
+        let replica = &self.replicas()?.each[number];
+        let mut command = std::process::Command::new(&self.setup.stoker);
+        command.env("HOSTNAME", format!("stoker-{number}"));
+        self.serve(&mut command, replica.ports, (&replica.dir.join("state"), &replica.kubeconfig));
+        command.env("STOKER_JOURNAL", replica.journal()).arg(format!("--lease={LEASE}"));
+        let process = Process::spawn(command, &replica.dir.join("stoker.log"))?;
+        self.replicas_mut()?.each[number].process = Some(process);
+        Ok(())
+    }
+
     async fn start_stoker_as(&mut self, mut command: std::process::Command) -> anyhow::Result<()> {
         let [provider, expander, http, _, probes] = self.ports;
         // One pod, also where it is started again: another would wait until the Lease of the first is over.
-        command.envs([crate::HEAP, ("HOSTNAME", "stoker-0")]);
+        command.env("HOSTNAME", "stoker-0");
+        let own = (&*self.dir.join("state"), &*self.setup.stoker_kubeconfig);
+        self.serve(&mut command, [provider, expander, http, probes], own);
+        self.stoker = Some(Process::spawn(command, &self.dir.join("stoker.log"))?);
+        eventually("ready Stoker", READY_WITHIN, async || {
+            let runs = self.stoker.as_mut().is_some_and(Process::runs);
+            ensure!(runs, "stoker ended before it was ready; see its log");
+            Ok(self.get("/readyz").await.map(drop))
+        })
+        .await
+    }
+
+    /// Has a command serve on those ports: provider, expander, side port and probes.
+    fn serve(&self, command: &mut std::process::Command, ports: [u16; 4], (state, kubeconfig): (&Path, &Path)) {
+        let [provider, expander, http, probes] = ports;
+        command.envs([crate::HEAP]);
         command.envs(self.ec2.iter().flat_map(Ec2::environment));
         let cert = |name: &str| self.dir.join("certs").join(name).display().to_string();
         let path = |name: &str| self.dir.join(name).display().to_string();
@@ -200,7 +253,7 @@ impl Bench {
             "serve".to_owned(),
             format!("--policy={}", path("policy.yaml")),
             format!("--world={}", path("world.yaml")),
-            format!("--state-dir={}", path("state")),
+            format!("--state-dir={}", state.display()),
             format!("--provider-listen=127.0.0.1:{provider}"),
             format!("--expander-listen=127.0.0.1:{expander}"),
             format!("--http-listen=127.0.0.1:{http}"),
@@ -212,19 +265,12 @@ impl Bench {
             format!("--expander-key={}", cert("server.key")),
             "--provider-client=cluster-autoscaler".to_owned(),
             format!("--probe-listen=127.0.0.1:{probes}"),
-            format!("--kubeconfig={}", self.setup.stoker_kubeconfig.display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
         ];
         let proven = [format!("--probe-cert={}", cert("server.crt")), format!("--probe-key={}", cert("server.key"))];
         // Probes that run as processes are believed on loopback; how one proves its node is a scenario of its own.
         let args = args.into_iter().chain(proven.into_iter().filter(|_| self.daemon.is_none()));
         command.args(args);
-        self.stoker = Some(Process::spawn(command, &self.dir.join("stoker.log"))?);
-        eventually("ready Stoker", READY_WITHIN, async || {
-            let runs = self.stoker.as_mut().is_some_and(Process::runs);
-            ensure!(runs, "stoker ended before it was ready; see its log");
-            Ok(self.get("/readyz").await.map(drop))
-        })
-        .await
     }
 
     /// The API server as Stoker's account.
@@ -278,6 +324,18 @@ impl Bench {
         door::open(&certs.join("cloud-config.yaml"), &format!("localhost:{}", self.front[1]), &certs.join("ca.crt"))
     }
 
+    /// The same to one replica, whoever leads.
+    ///
+    /// # Errors
+    /// When its files cannot be read or used.
+    pub fn door_of(&self, replica: usize) -> anyhow::Result<GrpcCaClient> {
+        let (certs, [provider, expander, ..]) = (self.dir.join("certs"), self.replicas()?.each[replica].ports);
+        let config = fs::read_to_string(certs.join("cloud-config.yaml"))?;
+        let front = format!("localhost:{}", self.front[0]);
+        let own = self.file("replica.cloud-config.yaml", &config.replace(&front, &format!("localhost:{provider}")))?;
+        door::open(&own, &format!("localhost:{expander}"), &certs.join("ca.crt"))
+    }
+
     /// Whether Stoker runs.
     pub fn stoker_runs(&mut self) -> bool {
         self.stoker.as_mut().is_some_and(Process::runs)
@@ -304,12 +362,18 @@ impl Bench {
                 dead.push(name);
             }
         }
+        for replica in self.replicas.iter_mut().flat_map(|replicas| &mut replicas.each) {
+            match replica.process.take() {
+                Some(process) => process.stop().await?,
+                None => dead.push("a replica"),
+            }
+        }
         if let Some(karpenter) = self.karpenter.take() {
             karpenter.stop().await?;
         }
         ensure!(dead.is_empty(), "{} ended unasked; see the log", dead.join(" and "));
         // The shipped roles allow all that either does.
-        for log in ["autoscaler.log", "stoker.log"] {
+        for log in ["autoscaler.log", "stoker.log", "replica-0/stoker.log", "replica-1/stoker.log"] {
             let text = fs::read_to_string(self.dir.join(log)).unwrap_or_default();
             let refused = text.lines().find(|line| line.contains(" is forbidden: "));
             ensure!(refused.is_none(), "a request was refused: {}", refused.unwrap_or_default());

@@ -27,6 +27,8 @@ pub struct Files {
     pub karpenter: bool,
     /// Whether they come from a peer of EC2's.
     pub ec2: bool,
+    /// Whether two replicas share a journal in PostgreSQL.
+    pub replicas: bool,
     /// `isolation` of the pool `big`, in the policy's words.
     pub isolation: &'static str,
     /// More pools, and what follows them in a policy, such as quotas.
@@ -50,6 +52,7 @@ pub const CALM: Files = Files {
     probes: false,
     karpenter: false,
     ec2: false,
+    replicas: false,
     isolation: "",
     more: "",
     world: "",

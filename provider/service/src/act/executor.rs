@@ -18,12 +18,12 @@ use tokio::task::JoinSet;
 
 use self::action_key::{ActionKey, NodeChange, Pods, action_key};
 use self::nodes::{Cluster, InFlightGuard, drain};
+use super::permit::Permit;
 use super::status_writer::StatusWriter;
 use crate::clock::Clock;
 use crate::failpoints;
 use crate::kube::act::KubeAct;
 use crate::suppliers::{Launch, LimitedSupplier};
-use stoker_journal::state_lock::StateLock;
 
 /// Launches in one call to a supplier: a failed call then makes at most so many launches unclear.
 const LAUNCH_BATCH: usize = 20;
@@ -159,15 +159,19 @@ impl Executor {
         std::mem::take(&mut lock(&self.under_way).consoles)
     }
 
-    /// Begins to do the actions. Whoever calls shows that it holds the state directory.
+    /// Begins to do the actions, if this process still may.
     /// `first_asked` knows the group that a record's launch is for, and when it was first asked for.
     pub fn act(
         &mut self,
-        _state_lock: &StateLock,
+        permit: &Permit,
         actions: &[Action],
         now: Timestamp,
         first_asked: impl Fn(RecordId, &NodeGroupId) -> Option<(Arc<Group>, Timestamp)>,
     ) {
+        if !permit.is_valid() {
+            tracing::warn!(actions = actions.len(), "another replica may lead: nothing of the plan is done");
+            return;
+        }
         while self.tasks.try_join_next().is_some() {}
         while self.looks.try_join_next().is_some() {}
         // What was to be told is written down by now.
@@ -226,8 +230,8 @@ impl Executor {
     }
 
     /// Begins to tell Nodes their verdicts. Nothing waits for that.
-    pub fn tell(&mut self, _state_lock: &StateLock, tells: Vec<StatusUpdate>, now: Timestamp) {
-        if let Some(status_writer) = &mut self.status_writer {
+    pub fn tell(&mut self, permit: &Permit, tells: Vec<StatusUpdate>, now: Timestamp) {
+        if let Some(status_writer) = self.status_writer.as_mut().filter(|_| permit.is_valid()) {
             status_writer.tell(tells, now);
         }
     }

@@ -20,7 +20,7 @@ use crate::failpoints;
 use crate::publish::Call;
 use crate::publish::CallRefused;
 use crate::publish::view::NotReady;
-use stoker_journal::AcceptedCall;
+use stoker_journal::{AcceptedCall, JournalError};
 
 /// Mutating calls taken in before a pass: enough to share one pass among a parallel scale-up, few enough to keep the first caller's wait
 /// short, as each call is flushed to disk by itself.
@@ -120,6 +120,7 @@ impl Engine {
         let written = self.parts.journal.accept(now, call, &self.memory, &memory).await;
         failpoints::point("order.journalled");
         if let Err(error) = written {
+            self.is_fenced |= matches!(error, JournalError::Fenced { .. });
             let why = self.cannot_write(now, &error).why.clone();
             return Err(NotReady::Journal(why).into());
         }

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use handle::EngineHandle;
 
-use crate::act::Executor;
+use crate::act::{Executor, Permit};
 use crate::clock::{Clock, Jump};
 use crate::failpoints;
 use crate::feeds::{Feeds, Inputs, MarketFeed};
@@ -36,7 +36,6 @@ use crate::publish::view::NotReady;
 use crate::publish::view::{Publisher, View};
 use crate::publish::{Listener, PassReport};
 use handle::Command;
-use stoker_journal::state_lock::StateLock;
 use stoker_journal::{COUNT_EVERY, DecisionEntry, Journal, JournalError, Restored};
 use unwritten::Unwritten;
 
@@ -66,8 +65,8 @@ pub struct Parts {
     pub restored: Restored,
     /// How long nobody watched before this process began, or the wall ran ahead.
     pub away: SignedDuration,
-    /// The lock on the state directory.
-    pub state_lock: Arc<StateLock>,
+    /// That this process may act.
+    pub permit: Permit,
     /// Policy, prices and market facts.
     pub inputs: Inputs,
     /// Asked for market facts while settling.
@@ -107,6 +106,8 @@ pub struct Engine {
     /// When what is held was last counted; `None` before the first time.
     counted_at: Option<Timestamp>,
     publisher: Publisher,
+    /// The journal has another leader.
+    is_fenced: bool,
     commands: mpsc::Receiver<Command>,
     handle: EngineHandle,
 }
@@ -148,6 +149,7 @@ impl Engine {
             pruned_at,
             counted_at: None,
             publisher: Publisher::default(),
+            is_fenced: false,
             commands,
             handle,
         }
@@ -168,6 +170,8 @@ impl Engine {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                // Another leads: whatever this one knows is of before.
+                () = std::future::ready(()), if self.is_fenced => break,
                 command = self.commands.recv() => match command {
                     Some(command) => self.take(command).await,
                     None => break,
@@ -214,6 +218,7 @@ impl Engine {
             failed => failed,
         };
         if let Err(why) = result {
+            self.is_fenced |= matches!(why, JournalError::Fenced { .. });
             self.parts.listener.failed(&why);
             let ready = Err(NotReady::Journal(why.to_string()));
             self.limits = self.shut();
@@ -322,8 +327,11 @@ impl Engine {
                 explanations: &plan.explanations,
             };
             if let Err(error) = self.parts.journal.decide(&entry).await {
+                if matches!(error, JournalError::Fenced { .. }) {
+                    return Err(error);
+                }
                 let protective = self.cannot_write(now, &error).protect(actions);
-                self.parts.executor.act(&self.parts.state_lock, &protective, now, |_, _| None);
+                self.parts.executor.act(&self.parts.permit, &protective, now, |_, _| None);
                 return Err(error);
             }
             failpoints::point("plan.journalled");
@@ -358,8 +366,8 @@ impl Engine {
             };
             Some((Arc::clone(group), at))
         };
-        self.parts.executor.act(&self.parts.state_lock, &actions, now, first_asked);
-        self.parts.executor.tell(&self.parts.state_lock, plan.tells, now);
+        self.parts.executor.act(&self.parts.permit, &actions, now, first_asked);
+        self.parts.executor.tell(&self.parts.permit, plan.tells, now);
         self.parts.listener.passed(&PassReport {
             decision: decided.then_some(id),
             at: now,

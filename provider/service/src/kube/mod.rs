@@ -39,6 +39,7 @@ mod bound;
 pub mod client;
 pub mod feed;
 pub(crate) mod gpu_labels;
+pub mod leader;
 pub mod node_class;
 pub(crate) mod node_labels;
 pub(crate) mod pages;

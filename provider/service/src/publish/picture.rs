@@ -17,7 +17,7 @@ use stoker_core::state::record::{Phase, Record, State};
 use crate::publish::view::View;
 
 /// What Stoker supplies, as of its last pass.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Picture {
     /// The cluster that the policy names.

@@ -21,7 +21,7 @@ pub use labels::{
     Certificate, DecisionKind, DeleteRefusal, GpuUse, LaunchResult, Method, NodeState, OfferPrice, OrderResult, OrderSource,
     PassResult, ReclaimSource, RpcCode,
 };
-pub use metrics::Metrics;
+pub use metrics::{LEADER, Metrics};
 pub use published::{Feed, GroupGauges, View};
 pub use rpc::{RpcLayer, RpcService};
 

@@ -69,6 +69,9 @@ pub enum ServeError {
         /// The policy's.
         cluster: ClusterName,
     },
+    /// Replicas have no cluster whose Lease they could hold.
+    #[error("--lease {0}: there is no cluster that keeps it: give --kubeconfig FILE, or run in a cluster")]
+    NoLease(String),
     /// The cluster cannot be talked to.
     #[error(transparent)]
     Kubernetes(#[from] crate::kube::client::ClientError),

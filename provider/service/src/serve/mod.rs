@@ -10,6 +10,7 @@ mod probes;
 mod prometheus;
 mod running;
 mod side;
+mod standby;
 mod state;
 
 use std::sync::Arc;
@@ -23,14 +24,13 @@ pub use options::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeList
 pub use running::{Running, Tasks};
 pub use state::State;
 
-use crate::act::Executor;
+use crate::act::{Executor, Permit};
 use crate::engine::{self, Engine};
 use crate::publish::Listener;
 use crate::publish::telemetry::{Metrics, StateDisk};
 use crate::suppliers::{LimitedSupplier, Supplier};
 use listeners::Addresses;
 use state::Setup;
-use stoker_journal::state_lock::StateLock;
 use stoker_journal::{Journal, Restored};
 
 /// What every step adds to.
@@ -50,7 +50,7 @@ struct Parts {
 /// # Errors
 /// Says what is missing or wrong; then nothing runs.
 pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Running, ServeError> {
-    let State { setup, lock, journal, restored, away } = state;
+    let State { setup, permit, journal, restored, away, lead } = state;
     // From here on nobody waits for a supplier without a limit.
     let suppliers: Vec<LimitedSupplier> = suppliers.iter().cloned().map(LimitedSupplier::new).collect();
     let suppliers = suppliers.as_slice();
@@ -71,7 +71,7 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
         let check = journal::check(reader.clone(), Arc::clone(&feeds.observer), setup.options.clock.clone());
         parts.inner.run("the check of the journal", check);
     }
-    let engine = engine(&setup, (lock, journal, restored, away), sources, &feeds, suppliers, &mut parts);
+    let engine = engine(&setup, (permit, journal, restored, away), sources, &feeds, suppliers, &mut parts);
     let Addresses { provider, expander, probes, http } = listeners.addresses;
     listeners.serve(&setup, &feeds, &engine, &mut parts);
     controllers::start(&setup, &feeds, writer, &engine, &mut parts);
@@ -93,13 +93,14 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
         journal: reader,
         calls,
         inner,
+        lead,
     })
 }
 
 /// The third step: the engine begins to make passes.
 fn engine(
     setup: &Setup,
-    (state_lock, journal, restored, away): (Arc<StateLock>, Journal, Restored, SignedDuration),
+    (permit, journal, restored, away): (Permit, Journal, Restored, SignedDuration),
     sources: feeds::Sources,
     feeds: &feeds::Started,
     suppliers: &[LimitedSupplier],
@@ -114,7 +115,7 @@ fn engine(
         journal,
         restored,
         away,
-        state_lock,
+        permit,
         inputs,
         markets,
         feeds: facts,

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Policy;
+use stoker_journal::{DatabaseUrl, Place};
 
 use crate::clock::Clock;
 use crate::feeds::policy_watch::PolicyError;
 use crate::feeds::probes::ServiceAccount;
 use crate::feeds::prometheus::Connection;
+use crate::kube::leader::LeaseName;
 use crate::listener::TlsFiles;
 
 /// What the service is started with.
@@ -23,8 +25,12 @@ pub struct Options {
     pub book: Arc<PriceBook>,
     /// The policy.
     pub policy: PolicySource,
-    /// Where the journal and the lock live.
+    /// Where the lock and files live, and the journal where it has no database.
     pub state_dir: PathBuf,
+    /// The database of the journal; none where it is in the state directory.
+    pub journal: Option<DatabaseUrl>,
+    /// The Lease by which one of several replicas leads; none where there is but one.
+    pub lease: Option<LeaseName>,
     /// The autoscaler's provider.
     pub provider: ListenerOptions,
     /// The autoscaler's expander.
@@ -45,6 +51,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Where the journal is.
+    pub(super) fn place(&self) -> Place {
+        self.journal.clone().map_or_else(|| Place::from(&self.state_dir), Place::Database)
+    }
+
     /// A service by itself: all listeners on loopback ports that the system chooses, and no probes, no cluster, no Prometheus.
     /// Decisions are kept for a day.
     pub fn loopback(clock: Clock, book: Arc<PriceBook>, policy: PolicySource, state_dir: PathBuf) -> Self {
@@ -53,6 +64,8 @@ impl Options {
             book,
             policy,
             state_dir,
+            journal: None,
+            lease: None,
             provider: ListenerOptions::loopback(),
             expander: ListenerOptions::loopback(),
             probes: None,

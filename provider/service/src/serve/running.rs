@@ -8,6 +8,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::standby::Lead;
 use crate::engine::EngineHandle;
 use crate::feeds::probes::{Readings, Streams};
 use crate::kube::act::KubeAct;
@@ -17,6 +18,9 @@ use stoker_journal::Reader;
 
 /// How long stopping may take: less than the 30 s that Kubernetes gives a pod.
 const STOP_WITHIN: Duration = Duration::from_secs(25);
+
+/// The same of a leader. Another replica goes on with what is under way, by the same keys: it need not wait for that.
+const LEADER_STOPS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A running service.
 pub struct Running {
@@ -46,6 +50,8 @@ pub struct Running {
     pub(super) calls: Tasks,
     /// All else. A task that is added ends when the service stops, and ends it when it ends by itself.
     pub inner: Tasks,
+    /// The lead among several replicas.
+    pub(super) lead: Option<Lead>,
 }
 
 /// Tasks that end together.
@@ -76,6 +82,7 @@ impl Running {
     pub async fn run_until(mut self, until: impl Future<Output = ()>) -> bool {
         let sound = tokio::select! {
             () = until => true,
+            () = lost(self.lead.as_ref()) => false,
             Some(ended) = self.calls.set.join_next() => unasked(ended),
             Some(ended) = self.inner.set.join_next() => unasked(ended),
         };
@@ -90,12 +97,21 @@ impl Running {
             self.inner.stop().await;
             self.journal.close().await;
         };
-        if tokio::time::timeout(STOP_WITHIN, in_order).await.is_err() {
-            tracing::warn!(
-                "some parts did not stop within {} s; unfinished work resumes at the next start",
-                STOP_WITHIN.as_secs()
-            );
+        let within = if self.lead.is_some() { LEADER_STOPS_WITHIN } else { STOP_WITHIN };
+        if tokio::time::timeout(within, in_order).await.is_err() {
+            tracing::warn!("some parts did not stop within {} s; unfinished work resumes at the next start", within.as_secs());
         }
+        if let Some(lead) = self.lead {
+            lead.give_back().await;
+        }
+    }
+}
+
+/// Waits until another replica may lead; for ever where there is none.
+async fn lost(lead: Option<&Lead>) {
+    match lead {
+        Some(lead) => lead.lost().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -14,7 +14,9 @@ use stoker_core::policy::rules::supplier::SupplierRule;
 use stoker_core::state::memory::Memory;
 use tokio::sync::watch;
 
+use super::standby::{self, Lead};
 use super::{KubeOptions, Options, ServeError};
+use crate::act::Permit;
 use crate::clock::Clock;
 use crate::controllers::rollup::SharedRollup;
 use crate::kube::client::connect;
@@ -24,11 +26,13 @@ use stoker_journal::{Journal, Restored};
 /// The locked state directory, the policy and the journal of a service that has not started yet.
 pub struct State {
     pub(super) setup: Setup,
-    pub(super) lock: Arc<StateLock>,
+    pub(super) permit: Permit,
     pub(super) journal: Journal,
     pub(super) restored: Restored,
     /// How long nobody watched, or the wall ran ahead.
     pub(super) away: SignedDuration,
+    /// The lead among several replicas.
+    pub(super) lead: Option<Lead>,
 }
 
 /// What every later step reads.
@@ -43,20 +47,33 @@ pub(super) struct Setup {
 }
 
 impl State {
-    /// Locks the state directory, reads the policy and opens the journal.
+    /// Locks the state directory, reads the policy and opens the journal. Of several replicas one goes on at a time: the others wait here.
     ///
     /// # Errors
     /// Says what is missing or wrong; then nothing changed.
     pub async fn open(options: Options) -> Result<Self, ServeError> {
         crate::listener::install_crypto();
-        let lock = Arc::new(StateLock::take(&options.state_dir)?);
-        let (policy, policy_path) = options.policy.read(&options.book)?;
+        let lock = StateLock::take(&options.state_dir)?;
+        let (mut policy, policy_path) = options.policy.read(&options.book)?;
         let client = match &options.kube {
             KubeOptions::None => None,
             KubeOptions::Kubeconfig(path) => Some(connect(Some(path)).await?),
             KubeOptions::InCluster => Some(connect(None).await?),
         };
-        let (journal, mut restored) = Journal::open(&options.state_dir).await?;
+        let lead = match (&options.lease, &client) {
+            (None, _) => None,
+            (Some(lease), None) => return Err(ServeError::NoLease(lease.to_string())),
+            (Some(lease), Some(client)) => {
+                let lead = standby::wait(client.clone(), lease.clone(), &options).await?;
+                // It may have changed meanwhile. One that does not hold is told by whoever follows it.
+                if let Ok((changed, _)) = options.policy.read(&options.book) {
+                    policy = changed;
+                }
+                Some(lead)
+            }
+        };
+        let permit = Permit::new(lock, lead.as_ref().map(Lead::leader));
+        let (journal, mut restored) = Journal::open(options.place()).await?;
         let away = resume(&options.clock, &journal, &mut restored).await?;
         let rollup = SharedRollup::default();
         // Readings inform people: they keep no node from being supplied.
@@ -67,7 +84,7 @@ impl State {
             return Err(ServeError::OtherCluster { state_dir: options.state_dir, other, cluster: policy.cluster });
         }
         let setup = Setup { options, policy: Arc::new(policy), policy_path, client, rollup, promised: None };
-        Ok(Self { setup, lock, journal, restored, away })
+        Ok(Self { setup, permit, journal, restored, away, lead })
     }
 
     /// With whoever tells what Karpenter was promised of the quotas, `None` until it is known: for policies that steer its limits.

@@ -110,7 +110,7 @@ fn head(screen: &Screen) -> Vec<Line<'static>> {
     let warning = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     let Some(answer) = &screen.answer else {
         return vec![match &screen.away {
-            Some(why) => Line::styled(cell(&format!("{}: {why}", screen.source), width, false), warning),
+            Some(why) => Line::styled(cell(why, width, false), warning),
             None => Line::from(format!("asking {}", screen.source)),
         }];
     };
@@ -131,7 +131,7 @@ fn head(screen: &Screen) -> Vec<Line<'static>> {
     let mut lines = vec![Line::from(status), Line::from(summary(screen, picture))];
     if let Some(why) = &screen.away {
         let silent = screen.since_answer().as_secs();
-        lines.push(Line::styled(cell(&format!("no answer for {silent} s: {why}"), width, false), warning));
+        lines.push(Line::styled(cell(&format!("no picture for {silent} s: {why}"), width, false), warning));
     }
     lines.extend(faults(ready).into_iter().map(|fault| Line::styled(cell(&fault, width, false), ready_style)));
     lines

@@ -67,12 +67,12 @@ const LOST: u32 = 150;
 const THROTTLED: u32 = 150;
 const FAILED: u32 = 50;
 
-fn of_environment<T: FromStr<Err = ParseIntError>>(name: &'static str, default: T) -> anyhow::Result<T> {
+pub(super) fn of_environment<T: FromStr<Err = ParseIntError>>(name: &'static str, default: T) -> anyhow::Result<T> {
     std::env::var(name).map_or(Ok(default), |value| value.parse()).context(name)
 }
 
 /// Machines that run, records and Nodes are the same, so many of them.
-async fn the_same(bench: &Bench, count: usize) -> anyhow::Result<()> {
+pub(super) async fn the_same(bench: &Bench, count: usize) -> anyhow::Result<()> {
     let what = format!("{count} machines that are on record and have a Node");
     eventually(&what, SCALED, async || {
         let machines = bench.ec2()?.alive();

@@ -7,6 +7,8 @@ use stoker_core::facts::supply::{MarketFacts, Observation};
 use stoker_core::plan::Evict;
 use stoker_fake_apiserver as fake;
 
+use stoker_journal::state_lock::StateLock;
+
 use super::nodes::KUBE_DRAINS;
 use super::*;
 use crate::suppliers::{Supplier, SupplierError};
@@ -93,7 +95,7 @@ async fn what_is_done_ten_times_and_still_asked_for_has_no_effect() {
     let hold = Action::Hold { node: node(1), why: stoker_core::plan::HoldFor::Pods };
     let mut executor = Executor::new(Clock::system(), &[], None, Arc::default());
     let dir = tempfile::tempdir().unwrap();
-    let lock = StateLock::take(dir.path()).unwrap();
+    let lock = Permit::new(StateLock::take(dir.path()).unwrap(), None);
     let machine = ProviderId::new("aws:///zone/i-1").unwrap();
     let end = Action::Terminate {
         supplier: SupplierName::new("test").unwrap(),
@@ -197,7 +199,7 @@ async fn consoles(hangs: bool) -> (Vec<String>, BTreeMap<ProviderId, String>) {
     let supplier = Arc::new(WithConsoles { name: name.clone(), hangs, asked: Mutex::default() });
     let mut executor = Executor::new(Clock::system(), &[LimitedSupplier::new(supplier.clone())], None, Arc::default());
     let dir = tempfile::tempdir().unwrap();
-    let lock = StateLock::take(dir.path()).unwrap();
+    let lock = Permit::new(StateLock::take(dir.path()).unwrap(), None);
     let end = |id: &str, why| Action::Terminate { supplier: name.clone(), instance: ProviderId::new(id).unwrap(), why };
     let both = [end("test:///1", Ending::BootTimeout), end("test:///2", Ending::Deleted)];
     for _ in 0..2 {

@@ -27,14 +27,7 @@ async fn with_debug(debug: bool, health: Health, conditions: Vec<Condition>) -> 
         healthy: Box::new(move || health.clone()),
         ready: Box::new(move || conditions.clone()),
         view: Box::new(|| serde_json::json!({"groups": ["a"]})),
-        picture: Box::new(|| Picture {
-            cluster: "demo".to_owned(),
-            now: jiff::Timestamp::UNIX_EPOCH,
-            at: jiff::Timestamp::UNIX_EPOCH,
-            budget: None,
-            pools: Vec::new(),
-            nodes: Vec::new(),
-        }),
+        picture: Box::new(Picture::default),
         signals: Box::new(|| Box::pin(async { serde_json::json!([{"signal": "qps"}]) })),
     };
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Security::Plaintext).await.unwrap();

@@ -53,6 +53,9 @@ fn start_buckets() -> Histogram {
     Histogram::new([2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1_200.0])
 }
 
+/// What `stoker_leader` says, which a replica that waits shows too.
+pub const LEADER: &str = "1 of the replica that supplies nodes, 0 of one that waits to";
+
 /// Every metric. A clone counts into the same ones.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -221,6 +224,9 @@ impl Metrics {
             "When a listener's certificate expires, in Unix time",
             &self.certificate_expiry,
         );
+        let leads: Gauge = Gauge::default();
+        leads.set(1);
+        registry.register("leader", LEADER, leads);
         registry.register("build", "Build information", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         registry.register_collector(Box::new(self.published.clone()));
     }

@@ -27,7 +27,7 @@ use tonic::{Code, Status};
 
 use super::super::server::serve_provider;
 use super::*;
-use crate::act::Executor;
+use crate::act::{Executor, Permit};
 use crate::clock::{Clock, VirtualClock};
 use crate::engine::{Engine, Parts};
 use crate::feeds::{ClusterFeed, Feeds, Inputs, MarketFeed};
@@ -157,7 +157,7 @@ impl Live {
             journal,
             restored,
             away: SignedDuration::ZERO,
-            state_lock: Arc::new(StateLock::take(&state).unwrap()),
+            permit: Permit::new(StateLock::take(&state).unwrap(), None),
             inputs: Inputs::new(policy, Arc::new(book()), markets.facts()),
             markets,
             feeds: Feeds::new(&suppliers, nodes),

@@ -1,0 +1,24 @@
+//! What shows that this process may act.
+
+use stoker_journal::state_lock::StateLock;
+
+use crate::kube::leader::Leader;
+
+/// The lock on the state directory, and where there are several replicas the lead among them.
+#[derive(Debug)]
+pub struct Permit {
+    _lock: StateLock,
+    leader: Option<Leader>,
+}
+
+impl Permit {
+    /// That of the only process on its state directory, which leads where there are several.
+    pub const fn new(lock: StateLock, leader: Option<Leader>) -> Self {
+        Self { _lock: lock, leader }
+    }
+
+    /// Whether it counts now: a replica that was paused may have another in its place.
+    pub fn is_valid(&self) -> bool {
+        self.leader.as_ref().is_none_or(Leader::leads)
+    }
+}

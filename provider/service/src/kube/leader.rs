@@ -1,0 +1,234 @@
+//! Which of several replicas leads: whoever holds a Lease of the cluster. Others wait until it is given back, or not renewed for its
+//! whole duration by their own clock: what time the holder's clock shows does not matter.
+//!
+//! The Lease decides who tries. Who writes is settled by the journal, which refuses all but its newest leader; and an executor does nothing
+//! once its own last renewal is too old, so that a replica that was paused does not act on what it knew before.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::client::in_words;
+use crate::clock::Clock;
+
+/// How long a Lease holds that is not renewed: so long nobody leads after a crash.
+const HELD_FOR: Duration = Duration::from_secs(12);
+
+/// How often it is renewed.
+const RENEWED_EVERY: Duration = Duration::from_secs(2);
+
+/// How long after its last renewal a leader still acts: well before another may.
+const ACTS_FOR: Duration = Duration::from_secs(8);
+
+/// How often a replica that waits looks: a Lease that is given back is taken as fast.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+/// How long one request may take.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
+
+/// A Lease by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseName {
+    namespace: String,
+    name: String,
+}
+
+impl FromStr for LeaseName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+        let (namespace, name) = named.ok_or_else(|| format!("{text:?} is no NAMESPACE/NAME"))?;
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for LeaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// One replica that would lead.
+pub struct Candidate {
+    leases: Api<Lease>,
+    name: LeaseName,
+    identity: String,
+    clock: Clock,
+    /// The Lease of another as it was seen last, and since when it is like that.
+    seen: Option<(LeaseSpec, Instant)>,
+    standing: Arc<Mutex<String>>,
+}
+
+/// A replica that leads. A clone tells of the same lead.
+#[derive(Debug, Clone)]
+pub struct Leader {
+    renewed_at: Arc<Mutex<Instant>>,
+    lost: CancellationToken,
+}
+
+impl Candidate {
+    /// A candidate of a name that no other has.
+    pub fn new(client: Client, name: LeaseName, clock: Clock) -> Self {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "stoker".to_owned());
+        let identity = format!("{host}_{:08x}", suffix());
+        let leases = Api::namespaced(client, &name.namespace);
+        let standing = Arc::new(Mutex::new(format!("Lease {name} has not been looked at yet")));
+        Self { leases, name, identity, clock, seen: None, standing }
+    }
+
+    /// Why this replica does not lead, for people.
+    pub fn standing(&self) -> impl Fn() -> String + Send + Sync + 'static {
+        let standing = Arc::clone(&self.standing);
+        move || lock(&standing).clone()
+    }
+
+    /// Waits until this replica leads.
+    pub async fn wait(&mut self) -> Leader {
+        loop {
+            let asked_at = Instant::now();
+            match self.try_take().await {
+                Ok(true) => {
+                    tracing::info!(lease = %self.name, identity = self.identity, "this replica leads");
+                    return Leader { renewed_at: Arc::new(Mutex::new(asked_at)), lost: CancellationToken::new() };
+                }
+                Ok(false) => {}
+                Err(why) => self.say(format!("Lease {} cannot be read or taken: {why}", self.name)),
+            }
+            sleep(LOOKS_EVERY).await;
+        }
+    }
+
+    /// Renews the Lease for as long as that works. Ends when this replica does not lead any more, and the leader knows.
+    pub async fn keep(&mut self, leader: &Leader) {
+        loop {
+            sleep(RENEWED_EVERY).await;
+            let asked_at = Instant::now();
+            let why = match self.try_take().await {
+                Ok(true) => {
+                    *lock(&leader.renewed_at) = asked_at;
+                    continue;
+                }
+                Ok(false) => lock(&self.standing).clone(),
+                Err(why) if leader.leads() => {
+                    tracing::warn!(lease = %self.name, why, "the Lease could not be renewed; retrying");
+                    continue;
+                }
+                Err(why) => why,
+            };
+            tracing::error!(lease = %self.name, why, "this replica does not lead any more");
+            leader.lost.cancel();
+            return;
+        }
+    }
+
+    /// Gives the Lease back, so that another replica need not wait for its end.
+    pub async fn give_back(&mut self) {
+        let give = async {
+            let Some(mut lease) = self.leases.get_opt(&self.name.name).await? else { return Ok(()) };
+            let spec = lease.spec.get_or_insert_default();
+            if spec.holder_identity.as_deref() != Some(&self.identity) {
+                return Ok(());
+            }
+            spec.holder_identity = None;
+            self.leases.replace(&self.name.name, &PostParams::default(), &lease).await.map(drop)
+        };
+        match timeout(ANSWERED_WITHIN, give).await {
+            Ok(Ok(())) => tracing::info!(lease = %self.name, "the Lease is given back"),
+            Ok(Err(error)) => tracing::warn!(lease = %self.name, why = in_words(&error), "the Lease could not be given back"),
+            Err(_) => tracing::warn!(lease = %self.name, "the Lease could not be given back: no answer"),
+        }
+    }
+
+    /// Takes or renews the Lease, unless another has it.
+    async fn try_take(&mut self) -> Result<bool, String> {
+        let late = |_| Err(format!("no answer within {} s", ANSWERED_WITHIN.as_secs()));
+        timeout(ANSWERED_WITHIN, self.take()).await.unwrap_or_else(late)
+    }
+
+    async fn take(&mut self) -> Result<bool, String> {
+        let found = self.leases.get_opt(&self.name.name).await.map_err(|error| in_words(&error))?;
+        let known = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let holder = known.holder_identity.clone().filter(|holder| !holder.is_empty());
+        if let Some(holder) = holder.as_ref().filter(|holder| **holder != self.identity) {
+            let since = match &self.seen {
+                Some((seen, since)) if *seen == known => *since,
+                _ => Instant::now(),
+            };
+            self.seen = Some((known.clone(), since));
+            // As long as its holder says, where that is another release with another duration.
+            let held_for = known.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+            if since.elapsed() < held_for.map_or(HELD_FOR, Duration::from_secs) {
+                self.say(format!("{holder} leads, by Lease {}", self.name));
+                return Ok(false);
+            }
+        }
+        let at = MicroTime(self.clock.times().wall.0);
+        let is_ours = holder.as_deref() == Some(&self.identity);
+        let spec = LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: Some(i32::try_from(HELD_FOR.as_secs()).unwrap_or(i32::MAX)),
+            acquire_time: if is_ours { known.acquire_time } else { Some(at.clone()) },
+            renew_time: Some(at),
+            lease_transitions: Some(known.lease_transitions.unwrap_or(0).saturating_add(i32::from(!is_ours))),
+            ..LeaseSpec::default()
+        };
+        let written = if let Some(mut lease) = found {
+            lease.spec = Some(spec);
+            // With the version that was read: of two who take it, one is refused.
+            self.leases.replace(&self.name.name, &PostParams::default(), &lease).await
+        } else {
+            let metadata = ObjectMeta { name: Some(self.name.name.clone()), ..ObjectMeta::default() };
+            self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
+        };
+        match written {
+            Ok(_) => {
+                self.seen = None;
+                Ok(true)
+            }
+            // Another was faster, or somebody edits it: the next look tells who has it.
+            Err(kube::Error::Api(status)) if status.code == 409 => Err("it was changed meanwhile".to_owned()),
+            Err(error) => Err(in_words(&error)),
+        }
+    }
+
+    fn say(&self, standing: String) {
+        let mut known = lock(&self.standing);
+        if *known != standing {
+            tracing::info!(standing, "this replica waits");
+            *known = standing;
+        }
+    }
+}
+
+impl Leader {
+    /// Whether this replica may act: its Lease was renewed lately.
+    pub fn leads(&self) -> bool {
+        !self.lost.is_cancelled() && lock(&self.renewed_at).elapsed() < ACTS_FOR
+    }
+
+    /// Waits until this replica does not lead any more.
+    pub async fn lost(&self) {
+        self.lost.cancelled().await;
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Plain data that each holder leaves whole.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What tells one process from the next in a pod of the same name.
+fn suffix() -> u32 {
+    let mut bytes = [0; 4];
+    // Without a random number the process id will do: it is only to differ from the process before.
+    getrandom::fill(&mut bytes).map_or_else(|_| std::process::id(), |()| u32::from_le_bytes(bytes))
+}

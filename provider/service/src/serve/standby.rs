@@ -1,0 +1,84 @@
+//! A replica that waits to lead: it answers its side port, says who leads, and is not ready.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use kube::Client;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{Options, ServeError};
+use crate::api::side::{Condition, Health, SideState, serve};
+use crate::kube::leader::{Candidate, Leader, LeaseName};
+use crate::listener::{Listener, Security};
+use crate::publish::picture::Picture;
+use crate::publish::telemetry::LEADER;
+
+/// The lead among several replicas, which is kept until it is given back or lost.
+pub(super) struct Lead {
+    leader: Leader,
+    /// Renews the Lease, and gives it back once it is told to stop.
+    keeping: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+/// Waits until this replica leads.
+pub(super) async fn wait(client: Client, lease: LeaseName, options: &Options) -> Result<Lead, ServeError> {
+    let mut candidate = Candidate::new(client, lease, options.clock.clone());
+    let listener = Listener::bind(options.http, Security::Plaintext).await;
+    let listener = listener.map_err(|source| ServeError::Listen { addr: options.http, door: "the side port", source })?;
+    let waits = CancellationToken::new();
+    let side = tokio::spawn(serve(listener, answers(candidate.standing()), waits.clone()));
+    let leader = candidate.wait().await;
+    // The service itself answers there from now on.
+    waits.cancel();
+    drop(side.await);
+    let stop = CancellationToken::new();
+    let keeping = {
+        let (leader, stop) = (leader.clone(), stop.clone());
+        tokio::spawn(async move {
+            if stop.run_until_cancelled(candidate.keep(&leader)).await.is_none() {
+                candidate.give_back().await;
+            }
+        })
+    };
+    Ok(Lead { leader, keeping, stop })
+}
+
+impl Lead {
+    pub(super) fn leader(&self) -> Leader {
+        self.leader.clone()
+    }
+
+    /// Waits until this replica does not lead any more.
+    pub(super) async fn lost(&self) {
+        self.leader.lost().await;
+    }
+
+    /// Gives the Lease back, so that another replica leads at once.
+    pub(super) async fn give_back(self) {
+        self.stop.cancel();
+        // It never panics, and a Lease that is not given back ends by itself.
+        drop(self.keeping.await);
+    }
+}
+
+/// What the side port says meanwhile.
+fn answers(standing: impl Fn() -> String + Send + Sync + 'static) -> SideState {
+    let mut registry = Registry::with_prefix("stoker");
+    registry.register("leader", LEADER, Gauge::<i64>::default());
+    let standing = Arc::new(standing);
+    let for_view = Arc::clone(&standing);
+    SideState {
+        registry: Arc::new(registry),
+        debug: false,
+        healthy: Box::new(|| Health::Alive),
+        ready: Box::new(move || vec![Condition::not_ready("leader", format!("a standby: {}", standing()))]),
+        view: Box::new(move || json!({ "standby": for_view() })),
+        picture: Box::new(Picture::default),
+        signals: Box::new(|| async { json!({}) }.boxed()),
+    }
+}

@@ -1,0 +1,136 @@
+//! Two replicas on one PostgreSQL, and what a Kubernetes Service does for them: it leads to whichever is ready.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::postgres::Postgres;
+use super::process::Process;
+use crate::proxy::{Fault, Proxy};
+use crate::relay::Relay;
+
+/// The Lease.
+pub const LEASE: &str = "stoker/stoker";
+
+/// How often the Service looks who is ready.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Both replicas, and what is between them and everybody else.
+pub struct Replicas {
+    /// Each by its number.
+    pub each: [Replica; 2],
+    /// Provider, expander and side port, as the Service has them.
+    front: [Arc<Relay>; 3],
+    _service: AbortOnDropHandle<()>,
+    _postgres: Postgres,
+}
+
+/// One replica.
+pub struct Replica {
+    /// Its process, where it runs.
+    pub process: Option<Process>,
+    /// Provider, expander, side port, probes.
+    pub ports: [u16; 4],
+    /// Its own state directory and log.
+    pub dir: PathBuf,
+    /// Its way to PostgreSQL and to the API server.
+    pub ways: [Proxy; 2],
+    /// Its access to the cluster, by the second of these.
+    pub kubeconfig: PathBuf,
+}
+
+impl Replicas {
+    /// Starts PostgreSQL and the ways, and no replica yet.
+    pub async fn prepare(dir: &Path, ports: [[u16; 4]; 2], kubeconfig: &Path) -> anyhow::Result<Self> {
+        let postgres = Postgres::start(&dir.join("postgres")).await?;
+        let access = std::fs::read_to_string(kubeconfig)?;
+        let server = access.split_once("https://").and_then(|(_, rest)| rest.split(['"', '\n', ' ']).next());
+        let server = server.context("the kubeconfig names no server")?.to_owned();
+        let mut each = Vec::new();
+        for (number, ports) in ports.into_iter().enumerate() {
+            let own = dir.join(format!("replica-{number}"));
+            std::fs::create_dir_all(&own)?;
+            let database = Proxy::before(SocketAddr::from(([127, 0, 0, 1], postgres.port))).await?;
+            let api = Proxy::before(server.parse().with_context(|| format!("{server} is no address"))?).await?;
+            let kubeconfig = own.join("kubeconfig");
+            std::fs::write(&kubeconfig, access.replace(&server, &api.addr.to_string()))?;
+            each.push(Replica { process: None, ports, dir: own, ways: [database, api], kubeconfig });
+        }
+        let front = [Relay::start().await?, Relay::start().await?, Relay::start().await?].map(Arc::new);
+        let service = AbortOnDropHandle::new(tokio::spawn(lead_to_ready(front.clone(), ports)));
+        let each = <[Replica; 2]>::try_from(each).ok().context("there are two")?;
+        Ok(Self { each, front, _service: service, _postgres: postgres })
+    }
+
+    /// The ports of the Service: provider, expander and side port.
+    pub fn front(&self) -> [u16; 3] {
+        self.front.each_ref().map(|relay| relay.addr.port())
+    }
+
+    /// The number of the replica that is ready; `None` where none is, or more than one.
+    pub async fn leader(&self) -> Option<usize> {
+        let [first, second] = self.each.each_ref().map(|replica| replica.ports[2]);
+        match (is_ready(first).await, is_ready(second).await) {
+            (true, false) => Some(0),
+            (false, true) => Some(1),
+            _ => None,
+        }
+    }
+}
+
+impl Replica {
+    /// The address of the journal by its own way.
+    pub fn journal(&self) -> String {
+        format!("postgres://stoker@{}/stoker", self.ways[0].addr)
+    }
+
+    /// Lets nothing through to it, or all again.
+    pub fn cut(&self, is_cut: bool) {
+        for way in &self.ways {
+            way.fault.send_replace(if is_cut { Fault::Hangs } else { Fault::None });
+        }
+    }
+
+    /// Sends its process a signal.
+    pub async fn signal(&self, name: &str) -> anyhow::Result<()> {
+        let id = self.process.as_ref().and_then(Process::id).context("the replica does not run")?;
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(id.to_string()).status().await?;
+        ensure!(sent.success(), "signal {name} was not sent");
+        Ok(())
+    }
+}
+
+/// New connections go to whichever replica is ready. Those that there are stay where they are as long as it runs, as with a Service.
+async fn lead_to_ready(front: [Arc<Relay>; 3], ports: [[u16; 4]; 2]) {
+    loop {
+        let mut ready = None;
+        for replica in ports {
+            if is_ready(replica[2]).await {
+                ready = Some(replica);
+            }
+        }
+        for (number, relay) in front.iter().enumerate() {
+            relay.lead(ready.map(|replica| SocketAddr::from(([127, 0, 0, 1], replica[number]))));
+        }
+        sleep(EVERY).await;
+    }
+}
+
+async fn is_ready(port: u16) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer.starts_with("HTTP/1.1 200"))
+    };
+    timeout(Duration::from_millis(500), ask).await.is_ok_and(|answer| answer.unwrap_or(false))
+}

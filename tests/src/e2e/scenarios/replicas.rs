@@ -1,0 +1,144 @@
+//! Two replicas on PostgreSQL, of which one leads by a Lease: whatever happens to the leader, the other goes on with all that was ordered.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use stoker_sim::model::CaClient as _;
+use tokio::time::{Instant, sleep};
+
+use super::ec2::{of_environment, the_same};
+use super::{ONE, SCALED};
+use crate::e2e::bench::Bench;
+use crate::e2e::cluster::eventually;
+use crate::e2e::files::{CALM, Files};
+
+pub(super) const FILES: Files = Files { ec2: true, replicas: true, ..CALM };
+
+/// How many fail-overs, unless the environment says otherwise.
+const FAILOVERS: &str = "STOKER_E2E_FAILOVERS";
+
+/// How long nobody may be ready: after a crash, and after a clean stop.
+const AFTER_CRASH: Duration = Duration::from_secs(20);
+const AFTER_STOP: Duration = Duration::from_secs(3);
+
+/// What happens to a leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blow {
+    /// It is killed.
+    Killed,
+    /// It stands still until another leads, and goes on then.
+    Paused,
+    /// Neither PostgreSQL nor the API server answers it until another leads.
+    Cut,
+    /// It is asked to stop.
+    Stopped,
+}
+
+const BLOWS: [Blow; 4] = [Blow::Killed, Blow::Paused, Blow::Cut, Blow::Stopped];
+
+/// A pod comes or goes before each blow, so that something is in flight.
+pub(super) async fn fail_over(bench: &mut Bench) -> anyhow::Result<()> {
+    let rounds: usize = of_environment(FAILOVERS, BLOWS.len())?;
+    let mut took: Vec<(Blow, Duration)> = Vec::new();
+    let mut pods: Vec<String> = Vec::new();
+    for round in 0..rounds {
+        let blow = BLOWS[round % BLOWS.len()];
+        if pods.len() < 3 {
+            let pod = format!("pod-{round}");
+            bench.cluster.gpu_pod(&pod, ONE).await?;
+            pods.push(pod);
+        } else {
+            bench.cluster.remove(&pods.remove(0)).await?;
+        }
+        // Into the order, the launch, the boot: another moment in each round.
+        sleep(Duration::from_millis(u64::try_from(round)? * 370 % 4_000)).await;
+        let after = one(bench, blow).await.with_context(|| format!("round {round}, the leader is {blow:?}"))?;
+        took.push((blow, after));
+        if (round + 1) % BLOWS.len() == 0 {
+            let names: Vec<&str> = pods.iter().map(String::as_str).collect();
+            bench.cluster.bound(&names, SCALED * 2).await.with_context(|| format!("after round {round}"))?;
+            the_same(bench, pods.len()).await.with_context(|| format!("after round {round}"))?;
+        }
+    }
+    for pod in &pods {
+        bench.cluster.remove(pod).await?;
+    }
+    the_same(bench, 0).await?;
+    for blow in BLOWS {
+        let mut of_blow: Vec<Duration> = took.iter().filter(|(of, _)| *of == blow).map(|(_, after)| *after).collect();
+        of_blow.sort();
+        let Some(worst) = of_blow.last() else { continue };
+        let median = of_blow[of_blow.len() / 2].as_secs_f64();
+        let bar = bar(blow).as_secs();
+        println!(
+            "       {} leaders {blow:?}: median {median:.1} s, worst {:.1} s, bar {bar} s",
+            of_blow.len(),
+            worst.as_secs_f64()
+        );
+    }
+    bench.ec2()?.ensure_one_a_token()
+}
+
+const fn bar(blow: Blow) -> Duration {
+    if matches!(blow, Blow::Stopped) { AFTER_STOP } else { AFTER_CRASH }
+}
+
+/// One fail-over; how long nobody was ready.
+async fn one(bench: &mut Bench, blow: Blow) -> anyhow::Result<Duration> {
+    let old = leader(bench).await?;
+    let new = 1 - old;
+    let asked = match blow {
+        Blow::Paused => {
+            // Who is connected to it stays so, and asks it once it goes on.
+            let mut door = bench.door_of(old)?;
+            let group = door.node_groups().await.map_err(|error| anyhow::anyhow!("{error:?}"))?;
+            let group = group.first().context("no group")?.id.clone();
+            let replica = &bench.replicas()?.each[old];
+            replica.signal("STOP").await?;
+            Some((door, group))
+        }
+        Blow::Killed => {
+            let process = bench.replicas_mut()?.each[old].process.take().context("it does not run")?;
+            process.kill().await?;
+            None
+        }
+        Blow::Cut => {
+            bench.replicas()?.each[old].cut(true);
+            None
+        }
+        Blow::Stopped => {
+            bench.replicas()?.each[old].signal("TERM").await?;
+            None
+        }
+    };
+    let begun = Instant::now();
+    eventually("other replica ready", bar(blow) + Duration::from_secs(10), async || {
+        Ok(if bench.replicas()?.leader().await == Some(new) { Ok(()) } else { Err("nobody, or the old one".to_owned()) })
+    })
+    .await?;
+    let after = begun.elapsed();
+    ensure!(after <= bar(blow), "the other replica was ready after {:.1} s", after.as_secs_f64());
+    bench.replicas()?.each[old].cut(false);
+    if let Some((mut door, group)) = asked {
+        bench.replicas()?.each[old].signal("CONT").await?;
+        ensure!(door.increase_size(&group, 1).await.is_err(), "a leader of before took an order");
+    }
+    // It ends by itself, and a pod's container is started again.
+    eventually("end of the old leader", Duration::from_secs(30), async || {
+        let runs = bench.replicas_mut()?.each[old].process.as_mut().is_some_and(crate::e2e::process::Process::runs);
+        Ok(if runs { Err("it runs".to_owned()) } else { Ok(()) })
+    })
+    .await?;
+    bench.start_replica(old)?;
+    Ok(after)
+}
+
+async fn leader(bench: &Bench) -> anyhow::Result<usize> {
+    let mut found = None;
+    eventually("one leader", AFTER_CRASH, async || {
+        found = bench.replicas()?.leader().await;
+        Ok(if found.is_some() { Ok(()) } else { Err("none, or two".to_owned()) })
+    })
+    .await?;
+    found.context("no leader")
+}
