@@ -45,7 +45,7 @@ pub(super) struct TopArgs {
     journal: JournalArg,
 }
 
-/// How often ages are written anew.
+/// How often ages are brought up to date.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Inputs that may wait.
@@ -136,7 +136,7 @@ async fn keep_asking(side_port: SidePort, every: Duration, inputs: mpsc::Sender<
     }
 }
 
-/// A process that is told to end leaves the terminal as it found it.
+/// A process that a signal ends leaves the terminal as it found it.
 async fn end_on_signal(inputs: mpsc::Sender<Input>) {
     if let (Ok(mut end), Ok(mut gone)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup())) {
         tokio::select! { _ = end.recv() => {}, _ = gone.recv() => {} }
