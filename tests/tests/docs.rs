@@ -146,6 +146,13 @@ fn commands_that_are_shown_print_what_is_shown() {
 }
 
 #[test]
+fn screens_that_are_shown_are_goldens() {
+    for page in pages().iter().filter(|page| page.text.contains(run::GOLDEN)) {
+        settle(&page.path, &run::with_goldens(page));
+    }
+}
+
+#[test]
 fn the_reference_is_what_the_code_says() {
     settle("provider/docs/reference/aws.md", &policy::aws_reference());
     settle("provider/docs/reference/cli.md", &cli::commands());
