@@ -208,6 +208,6 @@ async fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
     match args.iter().position(|arg| arg == "--peer") {
         Some(at) => serve(args.get(at + 1).context("how many machines?")?.parse()?).await,
-        None => measure().await,
+        None => Box::pin(measure()).await,
     }
 }

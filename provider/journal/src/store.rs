@@ -168,7 +168,7 @@ impl Store {
         Ok(Self { identity: Some(identity), ..Self::of(at, writer, readers) })
     }
 
-    fn of_database(url: DatabaseUrl, writer: Option<Pool>, readers: Pool) -> Self {
+    fn of_database(url: &DatabaseUrl, writer: Option<Pool>, readers: Pool) -> Self {
         Self { url: Some(url.clone()), ..Self::of(Location::Database(url.to_string()), writer, readers) }
     }
 

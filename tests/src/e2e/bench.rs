@@ -20,7 +20,7 @@ use super::cluster::{Cluster, eventually};
 use super::daemon::{Daemon, Template};
 use super::door;
 use super::ec2::Ec2;
-use super::files::Files;
+use super::files::{Files, NodesFrom};
 use super::karpenter::{self, Karpenter};
 use super::process::Process;
 use super::recorder::Recorder;
@@ -114,8 +114,7 @@ impl Bench {
         fs::write(dir.join("world.yaml"), files.world())?;
         let [provider, expander, http, metrics, probes, of_metrics, of_health, front @ ..] = free_ports::<9>()?;
         let replicas = if files.replicas {
-            let [a, b, c, d, e, f, g, h] = free_ports::<8>()?;
-            Some(Replicas::prepare(dir, [[a, b, c, d], [e, f, g, h]], &setup.stoker_kubeconfig).await?)
+            Some(Replicas::prepare(dir, [free_ports()?, free_ports()?], &setup.stoker_kubeconfig).await?)
         } else {
             None
         };
@@ -133,7 +132,7 @@ impl Bench {
             dir: dir.join("probes"),
         };
         let daemon = files.probes.then(|| Daemon::start(cluster.clone(), template()));
-        let karpenter = if files.karpenter {
+        let karpenter = if files.nodes == NodesFrom::Karpenter {
             let program = setup.karpenter.as_deref().context("this scenario needs --karpenter")?;
             let ports = [of_metrics, of_health];
             let how = karpenter::Start { program, kubeconfig: &setup.admin_kubeconfig, dir, ports };
@@ -141,7 +140,7 @@ impl Bench {
         } else {
             None
         };
-        let ec2 = if files.ec2 { Some(Ec2::start(cluster.client(), dir).await?) } else { None };
+        let ec2 = if files.nodes == NodesFrom::Ec2 { Some(Ec2::start(cluster.client(), dir).await?) } else { None };
         let ports = [provider, expander, http, metrics, probes];
         let (stoker, autoscaler) = (None, None);
         Ok(Self {

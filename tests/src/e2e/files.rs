@@ -23,10 +23,8 @@ pub struct Files {
     pub small: &'static str,
     /// Whether every node has a probe.
     pub probes: bool,
-    /// Whether nodes come through Karpenter, and not from the simulated supplier.
-    pub karpenter: bool,
-    /// Whether they come from a peer of EC2's.
-    pub ec2: bool,
+    /// Where nodes come from.
+    pub nodes: NodesFrom,
     /// Whether two replicas share a journal in PostgreSQL.
     pub replicas: bool,
     /// `isolation` of the pool `big`, in the policy's words.
@@ -37,6 +35,17 @@ pub struct Files {
     pub world: &'static str,
     /// Flags of the autoscaler, in place of those that we ship or beside them.
     pub flags: &'static [&'static str],
+}
+
+/// Where nodes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodesFrom {
+    /// The simulated supplier.
+    Simulated,
+    /// A Karpenter.
+    Karpenter,
+    /// The fake of EC2.
+    Ec2,
 }
 
 /// A quick and reliable world without spot.
@@ -50,8 +59,7 @@ pub const CALM: Files = Files {
     spot: "",
     small: "  stabilization: { scaleDown: 1s, minimumLife: 0s }\n",
     probes: false,
-    karpenter: false,
-    ec2: false,
+    nodes: NodesFrom::Simulated,
     replicas: false,
     isolation: "",
     more: "",
@@ -65,9 +73,9 @@ impl Files {
     pub fn policy(&self, dir: &Path) -> String {
         let Self { floor, most, big, prefer, spot, small, isolation, more, .. } = self;
         // KWOK gives zones no names of its own.
-        let (suppliers, class, zones) = if self.karpenter {
+        let (suppliers, class, zones) = if self.nodes == NodesFrom::Karpenter {
             ("suppliers: [{ name: karpenter, kind: karpenter }]\n".to_owned(), "  nodeClass: gpu\n", "use1-az1, use1-az2")
-        } else if self.ec2 {
+        } else if self.nodes == NodesFrom::Ec2 {
             let file = dir.join("aws.yaml");
             let suppliers = format!("suppliers: [{{ name: aws, kind: aws, config: {} }}]\n", file.display());
             (suppliers, "  nodeClass: gpu\n", "use1-az1, use1-az2")

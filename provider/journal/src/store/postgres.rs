@@ -40,7 +40,7 @@ impl Store {
     ) -> Result<Self, JournalError> {
         let at = Location::Database(url.to_string());
         let found = inspect(url, &at, kind).await?;
-        let store = Self::of_database(url.clone(), Some(writer(url)), readers(url));
+        let store = Self::of_database(url, Some(writer(url)), readers(url));
         let migrate = async {
             let unhurried = unhurried(url);
             let migrated = kind.migrate(&unhurried, &at).await;
@@ -84,7 +84,7 @@ impl Store {
         let ours = kind.newest_schema();
         match inspect(url, &at, kind).await? {
             Some(found) if found < ours => Err(JournalError::Older { at, found, ours }),
-            Some(_) => Ok(Self::of_database(url.clone(), None, readers(url))),
+            Some(_) => Ok(Self::of_database(url, None, readers(url))),
             None => Err(JournalError::Missing { at }),
         }
     }
@@ -125,16 +125,16 @@ pub(super) fn writer(url: &DatabaseUrl) -> Pool {
         STATEMENT_WITHIN.as_millis(),
         IDLE_IN_TRANSACTION.as_millis()
     );
-    pool(2, first).connect_lazy_with(options(url))
+    pool(2, &first).connect_lazy_with(options(url))
 }
 
 /// Connections whose statements may take as long as they take.
 fn unhurried(url: &DatabaseUrl) -> Pool {
-    pool(1, String::new()).connect_lazy_with(options(url))
+    pool(1, "").connect_lazy_with(options(url))
 }
 
 fn readers(url: &DatabaseUrl) -> Pool {
-    pool(READERS, String::new()).connect_lazy_with(options(url))
+    pool(READERS, "").connect_lazy_with(options(url))
 }
 
 fn options(url: &DatabaseUrl) -> AnyConnectOptions {
@@ -145,7 +145,7 @@ fn options(url: &DatabaseUrl) -> AnyConnectOptions {
 }
 
 /// Connections on each of which that is done first.
-fn pool(connections: u32, first: String) -> PoolOptions<sqlx::Any> {
+fn pool(connections: u32, first: &str) -> PoolOptions<sqlx::Any> {
     let first = format!("SET application_name = 'stoker'; {first}");
     PoolOptions::new().max_connections(connections).acquire_timeout(CONNECTED_WITHIN).after_connect(move |db, _| {
         let first = first.clone();

@@ -23,7 +23,7 @@ use crate::clock::Clock;
 const HELD_FOR: Duration = Duration::from_secs(12);
 
 /// The longest duration of another's Lease that is believed.
-const HELD_AT_MOST: Duration = Duration::from_secs(60);
+const HELD_AT_MOST: Duration = Duration::from_mins(1);
 
 /// How often it is renewed.
 const RENEWED_EVERY: Duration = Duration::from_secs(2);

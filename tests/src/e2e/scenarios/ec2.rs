@@ -17,10 +17,10 @@ use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;
 use crate::e2e::cluster::{eventually, holds};
 use crate::e2e::ec2::QUEUE;
-use crate::e2e::files::{CALM, Files};
+use crate::e2e::files::{CALM, Files, NodesFrom};
 
-pub(super) const FILES: Files = Files { ec2: true, ..CALM };
-pub(super) const SPOT: Files = Files { ec2: true, prefer: "spot", ..CALM };
+pub(super) const FILES: Files = Files { nodes: NodesFrom::Ec2, ..CALM };
+pub(super) const SPOT: Files = Files { nodes: NodesFrom::Ec2, prefer: "spot", ..CALM };
 pub(super) const KEPT: Files = Files { floor: 1, ..FILES };
 pub(super) const WAVE: Files = Files { most: 50, ..SPOT };
 

@@ -26,10 +26,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;
 use crate::e2e::cluster::eventually;
-use crate::e2e::files::{CALM, Files};
+use crate::e2e::files::{CALM, Files, NodesFrom};
 use crate::e2e::karpenter::{claims, give_back, node_classes};
 
-pub(super) const FILES: Files = Files { karpenter: true, ..CALM };
+pub(super) const FILES: Files = Files { nodes: NodesFrom::Karpenter, ..CALM };
 
 /// How long Karpenter may take to look at a carrier.
 const CARRIER_FIT: Duration = Duration::from_secs(20);

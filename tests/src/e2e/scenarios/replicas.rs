@@ -11,9 +11,9 @@ use super::ec2::{of_environment, the_same};
 use super::{ONE, SCALED};
 use crate::e2e::bench::Bench;
 use crate::e2e::cluster::eventually;
-use crate::e2e::files::{CALM, Files};
+use crate::e2e::files::{CALM, Files, NodesFrom};
 
-pub(super) const FILES: Files = Files { ec2: true, replicas: true, ..CALM };
+pub(super) const FILES: Files = Files { nodes: NodesFrom::Ec2, replicas: true, ..CALM };
 
 /// How many fail-overs, unless the environment says otherwise.
 const FAILOVERS: &str = "STOKER_E2E_FAILOVERS";

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::{ONE, SCALED};
 use crate::e2e::bench::Bench;
 use crate::e2e::cluster::{eventually, holds};
-use crate::e2e::files::{CALM, Files};
+use crate::e2e::files::{CALM, Files, NodesFrom};
 use crate::e2e::karpenter::{claims, node_overlays, node_pools};
 
 /// What keeps Karpenter from emptying a Node.
@@ -24,7 +24,7 @@ const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
 /// A quota of ten g6.xlarge, of which Karpenter's pool and Stoker share what there is.
 pub(super) const LIMITED: Files = Files {
-    karpenter: true,
+    nodes: NodesFrom::Karpenter,
     small: "  stabilization: { scaleDown: 1s, minimumLife: 0s, maxRemovalsPerWindow: 50% }\n",
     more: "quotas: [{ name: L-DB2E81BA, cloud: aws, region: us-east-1, limit: 40 }]\nkarpenter: { steer: [limits, protect, windows] }\n",
     ..CALM
@@ -153,7 +153,7 @@ async fn make_pool(pools: &Api<DynamicObject>, instance_type: &str) -> anyhow::R
     Ok(pools.create(&PostParams::default(), &serde_json::from_value(pool)?).await?)
 }
 
-pub(super) const PROTECTED: Files = Files { karpenter: true, more: "karpenter: { steer: [protect] }\n", ..CALM };
+pub(super) const PROTECTED: Files = Files { nodes: NodesFrom::Karpenter, more: "karpenter: { steer: [protect] }\n", ..CALM };
 
 /// How long Karpenter may take to empty a node that nothing protects, and does not touch one that Stoker protects.
 const CONSOLIDATED: Duration = Duration::from_secs(40);
@@ -195,7 +195,7 @@ pub(super) async fn busy(bench: &mut Bench) -> anyhow::Result<()> {
 
 /// Five g6.xlarge are paid for, and Karpenter is told so as long as there is room for more.
 pub(super) const PRICED: Files = Files {
-    karpenter: true,
+    nodes: NodesFrom::Karpenter,
     more: "commitments:\n- { name: ri, kind: reserved-instance, cloud: aws, region: us-east-1, instanceType: g6.xlarge, nodes: 5, usdPerHour: 0.5 }\nkarpenter: { steer: [prices] }\n",
     ..CALM
 };
@@ -242,7 +242,7 @@ pub(super) async fn priced(bench: &mut Bench) -> anyhow::Result<()> {
 
 /// The pool `small` keeps a node warm, and so does Karpenter in a `NodePool` by its rules.
 pub(super) const FLOOR: Files = Files {
-    karpenter: true,
+    nodes: NodesFrom::Karpenter,
     small: "  stabilization: { scaleDown: 1s, minimumLife: 0s }\n  warmFloor: { nodes: 1 }\n",
     more: "karpenter: { steer: [floors] }\n",
     ..CALM
