@@ -301,8 +301,12 @@ impl Journal {
             self.make_room(error).await?;
         }
         // Before the machine is asked for: a journal that ends before this decision is not the one that knows of it.
-        if entry.actions.iter().any(|action| matches!(action, Action::Launch { .. })) {
-            self.leave_marker(entry.id).await?;
+        if entry.actions.iter().any(|action| matches!(action, Action::Launch { .. }))
+            && let Err(error) = self.leave_marker(entry.id).await
+        {
+            // It is not acted on, and the next decision takes its number and place.
+            self.desk.lock().await.next_decision = entry.id;
+            return Err(error);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ mod postgres;
 mod sqlite;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -132,8 +132,8 @@ pub(super) struct Store {
     readers: Pool,
     /// How long a write may take as a whole.
     written_within: Duration,
-    /// The last write was not answered.
-    is_silent: Arc<AtomicBool>,
+    /// How many writes in a row were not answered.
+    silent: Arc<AtomicU32>,
 }
 
 impl Store {
@@ -174,8 +174,8 @@ impl Store {
 
     fn of(at: Location, writer: Option<Pool>, readers: Pool) -> Self {
         let writer = writer.map(|pool| Arc::new(Mutex::new(pool)));
-        let (written_within, is_silent) = (WRITTEN_WITHIN, Arc::default());
-        Self { at, identity: None, url: None, epoch: None, writer, readers, written_within, is_silent }
+        let (written_within, silent) = (WRITTEN_WITHIN, Arc::default());
+        Self { at, identity: None, url: None, epoch: None, writer, readers, written_within, silent }
     }
 
     /// The same, whose writes count as long as that leader is the newest.
@@ -222,10 +222,15 @@ impl Store {
         if self.url.is_none() {
             return write.await;
         }
-        // While it is silent nobody waits for long, as there is work that needs no journal.
-        let within = if self.is_silent.load(Ordering::Relaxed) { SILENT_FOR } else { self.written_within };
+        // While it is silent nobody waits for long at first, as there is work that needs no journal; then longer and longer, as it may only
+        // be slow.
+        let silent = self.silent.load(Ordering::Relaxed);
+        let within = match silent {
+            0 => self.written_within,
+            times => SILENT_FOR.saturating_mul(1 << (times - 1).min(8)).min(self.written_within),
+        };
         let written = timeout(within, write).await;
-        self.is_silent.store(written.is_err(), Ordering::Relaxed);
+        self.silent.store(if written.is_err() { silent.saturating_add(1) } else { 0 }, Ordering::Relaxed);
         let written = written.unwrap_or_else(|_| {
             let source = StoreError::NoAnswer { seconds: within.as_secs() };
             Err(JournalError::Write { at: self.at.clone(), source })

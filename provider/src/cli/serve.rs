@@ -217,6 +217,7 @@ async fn serve(
 ) -> Result<Exit, CliError> {
     let tokens = boot_tokens(&state)?;
     let Others { suppliers: others, karpenters } = others(&state, tokens.as_ref()).await?;
+    let replicas = state.options().lease.as_ref().map(ToString::to_string);
     let simulated = has_simulated(state.suppliers());
     if simulated && state.options().lease.is_some() {
         let why = "--lease: the simulated supplier keeps its machines in the state directory, so each replica would have a cloud of its \
@@ -253,7 +254,7 @@ async fn serve(
         let view = Box::new(move || Arc::clone(&handle.view()));
         let metrics = running.metrics.clone();
         let readings = Arc::clone(&running.readings);
-        let companion = Companion { client, view, feed, act, book, metrics, readings, promised };
+        let companion = Companion { client, view, feed, act, book, metrics, readings, promised, replicas };
         running.inner.run("the Karpenter companion", companion.run());
     }
     let sound = running.run_until(stop).await;

@@ -45,7 +45,8 @@ async fn a_region_that_is_added_sells_at_once() {
     bench.world(|world| world.add_region("us-west-2", &[("a", "usw2-az1")]).spot_role = true);
     let east = bench.made(&bench.usual(1)).await;
     let west = bench.order(2, "g6.xlarge", "usw2-az1", CapacityType::OnDemand);
-    assert!(bench.unclear(&west).await.contains("aws.yaml has no region us-west-2"));
+    // Nothing was ever asked there: it is a plain no.
+    assert!(bench.refused(&west).await.message.contains("aws.yaml has no region us-west-2"));
     write(&folder, &file_of_two_regions());
     assert_eq!(bench.facts().await.regions.unwrap().len(), 2);
     let west = bench.made(&west).await;

@@ -21,6 +21,9 @@ const STATEMENT_WITHIN: Duration = Duration::from_secs(10);
 /// How long a look at what a database is may take.
 const LOOKED_WITHIN: Duration = Duration::from_secs(15);
 
+/// The schema that has leaders. A first start that was cut short may have left an earlier one.
+const LEADERS_SINCE: i64 = 7;
+
 /// How long a transaction may rest. A leader that is paused inside one keeps the next from taking over for so long.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(3);
 
@@ -54,12 +57,12 @@ impl Store {
                 None
             }
             // First: nobody writes into tables that change.
-            (Some(still), Some(_)) => {
+            (Some(still), Some(found)) if found >= LEADERS_SINCE => {
                 let epoch = lead(still).await?;
                 migrate.await?;
                 Some(epoch)
             }
-            (Some(still), None) => {
+            (Some(still), _) => {
                 migrate.await?;
                 Some(lead(still).await?)
             }
@@ -130,7 +133,8 @@ pub(super) fn writer(url: &DatabaseUrl) -> Pool {
 
 /// Connections whose statements may take as long as they take.
 fn unhurried(url: &DatabaseUrl) -> Pool {
-    pool(1, "").connect_lazy_with(options(url))
+    // A session that is cut off may hold the lock on migrations.
+    pool(1, "SET lock_timeout = '20s'").connect_lazy_with(options(url))
 }
 
 fn readers(url: &DatabaseUrl) -> Pool {
@@ -146,7 +150,11 @@ fn options(url: &DatabaseUrl) -> AnyConnectOptions {
 
 /// Connections on each of which that is done first.
 fn pool(connections: u32, first: &str) -> PoolOptions<sqlx::Any> {
-    let first = format!("SET application_name = 'stoker'; {first}");
+    // Of a client that is gone the server ends the session, with its locks, within half a minute.
+    let first = format!(
+        "SET application_name = 'stoker'; SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
+         SET tcp_keepalives_count = 3; {first}"
+    );
     PoolOptions::new().max_connections(connections).acquire_timeout(CONNECTED_WITHIN).after_connect(move |db, _| {
         let first = first.clone();
         Box::pin(async move { sqlx::raw_sql(AssertSqlSafe(first)).execute(db).await.map(drop) })

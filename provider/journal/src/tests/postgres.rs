@@ -89,6 +89,20 @@ async fn a_leader_that_is_paused_inside_a_write_keeps_nobody_out_and_commits_not
     assert_eq!(written, 0);
 }
 
+/// Each migration is committed by itself.
+#[tokio::test]
+#[ignore = "tests/postgres.sh starts PostgreSQL"]
+async fn a_first_start_that_was_cut_short_is_gone_on_from() {
+    let dir = tempdir().unwrap();
+    reopened(dir.path()).await.0.close().await;
+    let mut db = connection(dir.path()).await;
+    let undo =
+        "DROP TABLE leader; ALTER TABLE incarnation DROP COLUMN restored; DELETE FROM _sqlx_migrations WHERE version >= 7";
+    run(&mut db, undo).await;
+    let (journal, _) = reopened(dir.path()).await;
+    World::new().pass(&journal).await.unwrap();
+}
+
 /// Who lost the lead while it opened the journal keeps nobody from writing.
 #[tokio::test]
 #[ignore = "tests/postgres.sh starts PostgreSQL"]

@@ -100,6 +100,8 @@ pub struct Companion {
     pub readings: Arc<Readings>,
     /// Where what it was promised of the quotas is told to the decisions.
     pub promised: watch::Sender<Option<Promises>>,
+    /// The Lease of replicas that take turns: marks are looked after under its name, so that the next leader need not wait for the last.
+    pub replicas: Option<String>,
 }
 
 /// What a look goes by.

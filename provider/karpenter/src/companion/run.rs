@@ -63,7 +63,7 @@ impl Companion {
         let mut pools = pin!(follow::<NodePool>(&self.client, config(), of_pools));
         let mut claims = pin!(follow::<NodeClaim>(&self.client, config(), of_claims));
         let mut nodes = pin!(follow::<Node>(&self.client, config().labels(NODE_POOL), of_nodes));
-        let mut running = Running::new(&self.client);
+        let mut running = Running::new(&self.client, self.replicas.as_ref());
         let mut tick = interval(LOOK_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -114,10 +114,10 @@ struct Running {
 }
 
 impl Running {
-    fn new(client: &Client) -> Self {
+    fn new(client: &Client, replicas: Option<&String>) -> Self {
         // A pod's own; a container of it that is started again is the same.
-        let pod = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
-        let holder = pod.unwrap_or_else(|| format!("{FIELD_MANAGER}-{}", std::process::id()));
+        let pod = || std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+        let holder = replicas.cloned().or_else(pod).unwrap_or_else(|| format!("{FIELD_MANAGER}-{}", std::process::id()));
         Self {
             tables: Tables::default(),
             state: State::default(),

@@ -78,6 +78,17 @@ pub struct Leader {
     lost: CancellationToken,
 }
 
+/// What became of a try to take a Lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// It was this replica's, and still is.
+    Renewed,
+    /// It was nobody's, or over.
+    Free,
+    /// Another has it.
+    No,
+}
+
 impl Candidate {
     /// A candidate of a name that no other has.
     pub fn new(client: Client, name: LeaseName, clock: Clock) -> Self {
@@ -99,11 +110,11 @@ impl Candidate {
         loop {
             let asked_at = Instant::now();
             match self.try_take().await {
-                Ok(true) => {
+                Ok(Taken::Renewed | Taken::Free) => {
                     tracing::info!(lease = %self.name, identity = self.identity, "this replica leads");
                     return Leader { renewed_at: Arc::new(Mutex::new(asked_at)), lost: CancellationToken::new() };
                 }
-                Ok(false) => {}
+                Ok(Taken::No) => {}
                 Err(why) => self.say(format!("Lease {} cannot be read or taken: {why}", self.name)),
             }
             sleep(LOOKS_EVERY).await;
@@ -114,13 +125,23 @@ impl Candidate {
     pub async fn keep(&mut self, leader: &Leader) {
         loop {
             sleep(RENEWED_EVERY).await;
-            let asked_at = Instant::now();
+            let (asked_at, led) = (Instant::now(), leader.leads());
             let why = match self.try_take().await {
-                Ok(true) => {
+                Ok(Taken::Renewed) => {
                     *lock(&leader.renewed_at) = asked_at;
                     continue;
                 }
-                Ok(false) => lock(&self.standing).clone(),
+                // Somebody deleted it, a moment ago.
+                Ok(Taken::Free) if led => {
+                    *lock(&leader.renewed_at) = asked_at;
+                    continue;
+                }
+                // Others may have led meanwhile, and what this replica knows is of before.
+                Ok(Taken::Free) => {
+                    self.give_back().await;
+                    "the Lease was given up while this replica stood still".to_owned()
+                }
+                Ok(Taken::No) => lock(&self.standing).clone(),
                 Err(why) if leader.leads() => {
                     tracing::warn!(lease = %self.name, why, "the Lease could not be renewed; retrying");
                     continue;
@@ -158,12 +179,12 @@ impl Candidate {
     }
 
     /// Takes or renews the Lease, unless another has it.
-    async fn try_take(&mut self) -> Result<bool, String> {
+    async fn try_take(&mut self) -> Result<Taken, String> {
         let late = |_| Err(format!("no answer within {} s", ANSWERED_WITHIN.as_secs()));
         timeout(ANSWERED_WITHIN, self.take()).await.unwrap_or_else(late)
     }
 
-    async fn take(&mut self) -> Result<bool, String> {
+    async fn take(&mut self) -> Result<Taken, String> {
         let found = self.leases.get_opt(&self.name.name).await.map_err(|error| in_words(&error))?;
         let known = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let holder = known.holder_identity.clone().filter(|holder| !holder.is_empty());
@@ -180,7 +201,7 @@ impl Candidate {
                     "{holder} leads, by Lease {}; delete the Lease where that replica is gone for good",
                     self.name
                 ));
-                return Ok(false);
+                return Ok(Taken::No);
             }
         }
         let at = MicroTime(self.clock.times().wall.0);
@@ -204,7 +225,7 @@ impl Candidate {
         match written {
             Ok(_) => {
                 self.seen = None;
-                Ok(true)
+                Ok(if is_ours { Taken::Renewed } else { Taken::Free })
             }
             // Another was faster, or somebody edits it: the next look tells who has it.
             Err(kube::Error::Api(status)) if status.code == 409 => Err("it was changed meanwhile".to_owned()),

@@ -71,7 +71,7 @@ pub enum ServeError {
     },
     /// The journal did not open in time.
     #[error(
-        "journal {0}: did not open within 30 s; check that PostgreSQL answers. The Lease is given back, as the other replica may reach it"
+        "journal {0}: did not open within 2 min; check that PostgreSQL answers. The Lease is given back, as the other replica may reach it"
     )]
     SilentJournal(String),
     /// Another replica may lead meanwhile.

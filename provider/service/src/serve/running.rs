@@ -82,7 +82,11 @@ impl Running {
     pub async fn run_until(mut self, until: impl Future<Output = ()>) -> bool {
         let sound = tokio::select! {
             () = until => true,
-            () = lost(self.lead.as_ref()) => false,
+            () = lost(self.lead.as_ref()) => {
+                // Another replica goes on with what is under way.
+                self.inner.set.abort_all();
+                false
+            }
             Some(ended) = self.calls.set.join_next() => unasked(ended),
             Some(ended) = self.inner.set.join_next() => unasked(ended),
         };

@@ -26,8 +26,13 @@ pub struct Lead {
     stop: CancellationToken,
 }
 
-/// Waits until this replica leads.
-pub(super) async fn wait(client: Client, lease: LeaseName, options: &Options) -> Result<Lead, ServeError> {
+/// Waits until this replica leads. `won` is filled at once then, for whoever gives up waiting for the rest.
+pub(super) async fn wait(
+    client: Client,
+    lease: LeaseName,
+    options: &Options,
+    won: &mut Option<Lead>,
+) -> Result<Lead, ServeError> {
     let mut candidate = Candidate::new(client, lease, options.clock.clone());
     let listener = Listener::bind(options.http, Security::Plaintext).await;
     let listener = listener.map_err(|source| ServeError::Listen { addr: options.http, door: "the side port", source })?;
@@ -42,10 +47,12 @@ pub(super) async fn wait(client: Client, lease: LeaseName, options: &Options) ->
             }
         })
     };
+    let lead = Lead { leader, keeping: Arc::new(Mutex::new(Some(keeping))), stop };
+    *won = Some(lead.clone());
     // The service itself answers there from now on.
     side.abort();
     drop(side.await);
-    Ok(Lead { leader, keeping: Arc::new(Mutex::new(Some(keeping))), stop })
+    Ok(lead)
 }
 
 impl Lead {

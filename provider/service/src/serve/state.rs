@@ -28,8 +28,8 @@ use stoker_journal::{Journal, JournalError, Place, Restored};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How long a replica that leads may take to open the journal.
-const OPENED_WITHIN: Duration = Duration::from_secs(30);
+/// How long a replica that leads may take to open the journal, which it may have to bring to its schema.
+const OPENED_WITHIN: Duration = Duration::from_mins(2);
 
 /// The locked state directory, the policy and the journal of a service that has not started yet.
 pub struct State {
@@ -99,8 +99,7 @@ impl State {
                 let (feed, follow) =
                     KubeFeed::start_knowing(client, &policy.cluster, BTreeSet::new(), options.clock.clone(), Arc::clone(&wake));
                 warm = Some(WarmFeed { feed, following: AbortOnDropHandle::new(tokio::spawn(follow)) });
-                let lead = standby::wait(client.clone(), lease.clone(), &options).await?;
-                *won = Some(lead.clone());
+                let lead = standby::wait(client.clone(), lease.clone(), &options, won).await?;
                 // It may have changed meanwhile.
                 match options.policy.read(&options.book) {
                     Ok((changed, _)) => policy = changed,
@@ -114,8 +113,17 @@ impl State {
         };
         let permit = Arc::new(Permit::new(lock, lead.as_ref().map(Lead::leader)));
         let place = options.place();
-        let opened = open_journal(&place, &policy.cluster, &permit);
-        let (journal, mut restored) = match &lead {
+        let rollup = SharedRollup::default();
+        let opened = async {
+            let (journal, mut restored) = open_journal(&place, &policy.cluster, &permit).await?;
+            let away = resume(&options.clock, &journal, &mut restored).await?;
+            // Readings inform people: they keep no node from being supplied.
+            if let Err(error) = rollup.restore(&journal.reader(), options.clock.now()).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the readings of the hours under way cannot be read");
+            }
+            Ok::<_, ServeError>((journal, restored, away))
+        };
+        let (journal, restored, away) = match &lead {
             None => opened.await?,
             // PostgreSQL may be silent, and the other replica may reach it.
             Some(lead) => tokio::select! {
@@ -123,12 +131,6 @@ impl State {
                 () = lead.lost() => return Err(ServeError::LostLead),
             },
         };
-        let away = resume(&options.clock, &journal, &mut restored).await?;
-        let rollup = SharedRollup::default();
-        // Readings inform people: they keep no node from being supplied.
-        if let Err(error) = rollup.restore(&journal.reader(), options.clock.now()).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the readings of the hours under way cannot be read");
-        }
         let policy = Arc::new(policy);
         let setup = Setup { options, policy, policy_path, client, rollup, promised: None, wake, warm };
         Ok(Self { setup, permit, journal, restored, away, lead })

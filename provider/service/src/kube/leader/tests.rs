@@ -89,6 +89,20 @@ async fn a_lease_that_somebody_deletes_is_made_again_by_who_leads() {
     assert!(first.leads() && server.get(PATH).is_some());
 }
 
+/// Another led meanwhile and stopped: what this replica knows is of before.
+#[tokio::test(start_paused = true)]
+async fn who_stood_still_does_not_lead_on_by_a_lease_that_is_free() {
+    let server = server();
+    let mut first = candidate(&server, SignedDuration::ZERO);
+    let lead = first.wait().await;
+    let mut other = candidate(&server, SignedDuration::ZERO);
+    other.wait().await;
+    other.give_back().await;
+    first.keep(&lead).await;
+    assert!(!lead.leads());
+    assert!(waited(&server, SignedDuration::ZERO).await < Duration::from_secs(2), "it gave the Lease back");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_somebody_gives_to_another_ends_the_lead() {
     let server = server();
