@@ -13,6 +13,7 @@ pub mod proxy;
 pub mod raw;
 pub mod relay;
 pub mod rig;
+pub mod terminal;
 pub mod transcript;
 
 /// What manifests/stoker sets for the heap of the service: benches and end-to-end tests run it as it is deployed.

@@ -7,6 +7,8 @@
 mod alerts;
 #[path = "docs/cli.rs"]
 mod cli;
+#[path = "docs/compatibility.rs"]
+mod compatibility;
 #[path = "docs/labels.rs"]
 mod labels;
 #[path = "docs/page.rs"]
@@ -144,9 +146,17 @@ fn commands_that_are_shown_print_what_is_shown() {
 }
 
 #[test]
+fn screens_that_are_shown_are_goldens() {
+    for page in pages().iter().filter(|page| page.text.contains(run::GOLDEN)) {
+        settle(&page.path, &run::with_goldens(page));
+    }
+}
+
+#[test]
 fn the_reference_is_what_the_code_says() {
     settle("provider/docs/reference/aws.md", &policy::aws_reference());
     settle("provider/docs/reference/cli.md", &cli::commands());
+    settle("provider/docs/reference/compatibility.md", &compatibility::reference());
     settle("provider/docs/reference/exit-codes.md", &cli::exit_codes());
     settle("provider/docs/reference/node-labels.md", &labels::reference());
     settle("provider/docs/reference/policy.md", &policy::reference());

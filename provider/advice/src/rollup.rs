@@ -227,6 +227,11 @@ impl Rollup {
         }
     }
 
+    /// What was last read of each node.
+    pub fn latest(&self) -> impl Iterator<Item = (&NodeName, &Latest)> {
+        self.nodes.iter().filter_map(|(name, node)| Some((name, node.latest.as_ref()?)))
+    }
+
     /// Nodes that are followed.
     pub fn len(&self) -> usize {
         self.nodes.len()

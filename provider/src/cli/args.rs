@@ -132,6 +132,15 @@ impl JournalArg {
         }
     }
 
+    /// Its place, where one is given.
+    ///
+    /// # Errors
+    /// When the address of a database is none.
+    pub(super) fn given(&self) -> Result<Option<Place>, CliError> {
+        let directory = || self.state.state_dir.clone().map(Place::Directory);
+        Ok(self.database()?.map(Place::Database).or_else(directory))
+    }
+
     /// The directory of the lock and of files.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use super::args::{JournalArg, OutputArg};
 use super::exit::{CliError, Exit, NotFound};
 use super::out;
 use outcome::Outcomes;
-use stoker_journal::{AcceptedCall, Journal, Reader, StoredCall, StoredDecision};
+use stoker_journal::{AcceptedCall, Journal, Place, Reader, StoredCall, StoredDecision};
 use story::DecisionReport;
 
 /// Accepted calls looked through for the one that filed an order: more than an autoscaler makes in a day.
@@ -44,38 +44,48 @@ struct ExplainReport {
 
 /// Carries the command out.
 pub(super) async fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
-    let place = args.journal.place()?;
-    let reader = Journal::open_read_only(place.clone()).await?;
-    let place = format!("the journal in {place}");
-    let decisions = match decision_named(&args.subject) {
-        Some(id) => match reader.explain(id).await? {
-            Some(decision) => vec![decision],
-            None => return Err(no_decision(&reader, id, place).await?),
-        },
-        None => reader.decisions_of_node(&args.subject).await?,
-    };
-    if decisions.is_empty() {
-        let cure = "give a Node's name, a provider id, a launch key, a record (r12) or a decision (d42)".to_owned();
-        return Err(CliError::NotFound(NotFound { what: "node", name: args.subject.clone(), place, cure: Some(cure) }));
-    }
-    let calls = reader.recent_calls(CALLS).await?;
-    let outcomes = Outcomes::of(&reader).await?;
-    let asked_about = match decision_named(&args.subject) {
-        Some(_) => BTreeSet::new(),
-        None => reader.records_of_node(&args.subject).await?,
-    };
-    let mut reports = Vec::with_capacity(decisions.len());
-    for decision in &decisions {
-        let mut outcomes = outcomes.of_decision(&reader, decision).await?;
-        let mut changed = outcome::changed(&reader, decision).await?;
-        // What was asked about comes first.
-        outcomes.sort_by_key(|outcome| !asked_about.contains(&outcome.record));
-        changed.sort_by_key(|outcome| !asked_about.contains(&outcome.record));
-        reports.push(DecisionReport::of(decision, &filed(&calls, decision), outcomes, changed));
-    }
-    let report = ExplainReport { subject: args.subject.clone(), decisions: reports };
+    let report = ExplainReport::of(&args.subject, args.journal.place()?).await?;
     out::print(args.output.format, &report, |report| story::tell(&report.decisions, args.all))?;
     Ok(Exit::Done)
+}
+
+/// What `explain` prints of a node or decision.
+pub(super) async fn text(subject: &str, journal: Place) -> Result<String, CliError> {
+    Ok(story::tell(&ExplainReport::of(subject, journal).await?.decisions, false))
+}
+
+impl ExplainReport {
+    async fn of(subject: &str, place: Place) -> Result<Self, CliError> {
+        let reader = Journal::open_read_only(place.clone()).await?;
+        let place = format!("the journal in {place}");
+        let decisions = match decision_named(subject) {
+            Some(id) => match reader.explain(id).await? {
+                Some(decision) => vec![decision],
+                None => return Err(no_decision(&reader, id, place).await?),
+            },
+            None => reader.decisions_of_node(subject).await?,
+        };
+        if decisions.is_empty() {
+            let cure = "give a Node's name, a provider id, a launch key, a record (r12) or a decision (d42)".to_owned();
+            return Err(CliError::NotFound(NotFound { what: "node", name: subject.to_owned(), place, cure: Some(cure) }));
+        }
+        let calls = reader.recent_calls(CALLS).await?;
+        let outcomes = Outcomes::of(&reader).await?;
+        let asked_about = match decision_named(subject) {
+            Some(_) => BTreeSet::new(),
+            None => reader.records_of_node(subject).await?,
+        };
+        let mut reports = Vec::with_capacity(decisions.len());
+        for decision in &decisions {
+            let mut outcomes = outcomes.of_decision(&reader, decision).await?;
+            let mut changed = outcome::changed(&reader, decision).await?;
+            // What was asked about comes first.
+            outcomes.sort_by_key(|outcome| !asked_about.contains(&outcome.record));
+            changed.sort_by_key(|outcome| !asked_about.contains(&outcome.record));
+            reports.push(DecisionReport::of(decision, &filed(&calls, decision), outcomes, changed));
+        }
+        Ok(Self { subject: subject.to_owned(), decisions: reports })
+    }
 }
 
 /// `d42`, or a bare number: records are written `r12`.

@@ -6,7 +6,6 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::PoolName;
-use stoker_core::base::text::without_password;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::limits::budget::Budget;
 use stoker_core::limits::commitment::Use;
@@ -174,7 +173,7 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
         return Err(CliError::NotFound(NotFound {
             what: "group of pool",
             name: pool.clone(),
-            place: without_password(&args.service.url),
+            place: args.service.side_port()?.shown(),
             cure: None,
         }));
     }

@@ -34,6 +34,7 @@ mod serve;
 mod side_port;
 mod supplier;
 mod suppliers;
+mod top;
 
 use std::process::ExitCode;
 
@@ -72,6 +73,7 @@ enum Command {
     Init(init::InitArgs),
     Groups(groups::GroupsArgs),
     Nodes(nodes::NodesArgs),
+    Top(top::TopArgs),
     Advise(advise::AdviseArgs),
     Doctor(doctor::DoctorArgs),
     Alerts(Box<alerts::AlertsArgs>),
@@ -99,7 +101,8 @@ impl Cli {
         // table tells them.
         let quiet = match self.command {
             Command::Serve(_) | Command::Supplier(_) => None,
-            Command::Demo(_) => Some("error"),
+            // A line of log would tear the screen.
+            Command::Demo(_) | Command::Top(_) => Some("error"),
             _ => Some("warn"),
         };
         let quiet = quiet.filter(|_| std::env::var_os("RUST_LOG").is_none());
@@ -123,6 +126,7 @@ impl Cli {
             Command::Init(args) => Box::pin(init::run(&args)).await,
             Command::Groups(args) => groups::run(&args).await,
             Command::Nodes(args) => nodes::run(&args).await,
+            Command::Top(args) => top::run(&args).await,
             Command::Advise(args) => Box::pin(advise::run(&args)).await,
             Command::Doctor(args) => doctor::run(&args),
             Command::Alerts(args) => alerts::run(*args),

@@ -25,7 +25,7 @@ use super::held::{self, HeldBy};
 use super::idle::{self, By, IdleRow};
 use super::out::{self, Money};
 use super::seen::Seen;
-use row::{GpuRow, NodeRow, NodeState};
+use row::{NodeRow, NodeState};
 use stoker_journal::{Journal, Reader};
 use stoker_service::needs::READ_GPUS;
 use stoker_service::print::{count, paragraph, table};
@@ -204,7 +204,7 @@ impl NodesReport {
     }
 
     fn sort(&mut self, sort: Sort) {
-        let mean = |row: &NodeRow| mean(row.gpus.iter().map(GpuRow::busy));
+        let mean = |row: &NodeRow| mean(row.gpus.iter().map(|gpu| gpu.latest.busy()));
         self.nodes.sort_by(|a, b| {
             let names = (&a.pool, &a.node).cmp(&(&b.pool, &b.node));
             match sort {
@@ -279,7 +279,7 @@ impl NodesReport {
                 row.instance_type.to_string(),
                 row.zone.clone(),
                 row.capacity_type.to_string(),
-                bars(row.gpus.iter().map(|gpu| gpu.busy().known().copied()).collect()),
+                bars(row.gpus.iter().map(|gpu| gpu.latest.busy().known().copied()).collect()),
                 bars(memory.collect()),
                 row.price.to_string(),
                 row.verdict.as_ref().map_or_else(|| row.state.as_str().to_owned(), |verdict| verdict.cell(self.at)),
@@ -323,7 +323,7 @@ impl NodesReport {
 }
 
 /// A bar a GPU, and the mean of those that are known.
-fn bars(levels: Vec<Option<Permille>>) -> String {
+pub(super) fn bars(levels: Vec<Option<Permille>>) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     if levels.is_empty() {
         return "-".to_owned();

@@ -15,7 +15,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 use super::args::duration;
 use super::exit::{CliError, Exit};
 use super::out;
-use super::side_port::{self, UrlArg};
+use super::side_port::UrlArg;
 
 /// How long the expander may take: as long as an autoscaler waits for it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -53,12 +53,14 @@ pub(super) async fn run(args: &ReadyArgs) -> Result<Exit, CliError> {
 }
 
 async fn ask(args: &ReadyArgs) -> Result<String, CliError> {
-    let answer = side_port::get(&args.service.url, "/readyz").await?;
-    let said = String::from_utf8_lossy(&answer.body).trim().to_owned();
-    if !answer.status.is_success() {
-        return Err(CliError::Failed { doing: format!("{}: not ready", answer.text), source: said.into() });
+    let side_port = args.service.side_port()?;
+    let (status, body) = side_port.get("/readyz").await?;
+    let asked = format!("{}/readyz", side_port.shown());
+    if !status.is_success() {
+        let said = String::from_utf8_lossy(&body).trim().to_owned();
+        return Err(CliError::Failed { doing: format!("{asked}: not ready"), source: said.into() });
     }
-    let ready = format!("ready     {}\n", answer.text);
+    let ready = format!("ready     {asked}\n");
     let (Some(address), Some(ca)) = (&args.expander, &args.expander_ca) else { return Ok(ready) };
     expander(address, ca).await?;
     Ok(format!("{ready}expander  {address} answers\n"))

@@ -79,8 +79,8 @@ pub struct ServeArgs {
     /// Listen address of the side port, in plain HTTP
     #[arg(long, env = "STOKER_HTTP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8088", help_heading = "Addresses")]
     pub http_listen: SocketAddr,
-    /// Serve /debug/view, which `stoker groups` reads, and /debug/signals on the side port, to
-    /// whoever reaches it
+    /// Serve what `stoker groups` (/debug/view) and `stoker top` (/debug/top) read, and /debug/signals, on the side port, to whoever
+    /// reaches it
     #[arg(long, env = "STOKER_DEBUG", help_heading = "Addresses")]
     pub debug: bool,
 

@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use clap::Args;
 use http::{StatusCode, Uri};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 use stoker_core::base::text::without_password;
@@ -23,62 +24,73 @@ const MAX_ANSWER: usize = 256 << 20;
 pub(super) struct UrlArg {
     /// The side port of the service (`serve --http-listen`)
     #[arg(long, env = "STOKER_URL", value_name = "URL", default_value = "http://127.0.0.1:8088")]
-    pub(super) url: String,
+    url: String,
 }
 
 impl UrlArg {
     /// What `/debug/view` says, as far as `T` reads it.
     pub(super) async fn debug_view<T: DeserializeOwned>(&self) -> Result<T, CliError> {
-        fetch(&self.url).await
+        self.side_port()?.debug("/debug/view").await
+    }
+
+    /// The side port, to be asked.
+    pub(super) fn side_port(&self) -> Result<SidePort, CliError> {
+        let shown = without_password(&self.url);
+        let uri: Uri = self
+            .url
+            .parse()
+            .map_err(|_| CliError::Usage(format!("{shown:?} is not a URL: write it like http://127.0.0.1:8088")))?;
+        if uri.scheme_str() != Some("http") || uri.host().is_none() {
+            let why = format!("{shown:?}: the side port speaks plain HTTP: write it like http://127.0.0.1:8088");
+            return Err(CliError::Usage(why));
+        }
+        let base = self.url.trim_end_matches('/').to_owned();
+        Ok(SidePort { client: Client::builder(TokioExecutor::new()).build_http(), base })
     }
 }
 
-async fn fetch<T: DeserializeOwned>(url: &str) -> Result<T, CliError> {
-    let Answer { text, status, body } = get(url, "/debug/view").await?;
-    if status == StatusCode::NOT_FOUND {
-        return Err(CliError::Usage(format!("{text} is not served: start `stoker serve` with --debug")));
-    }
-    if !status.is_success() {
-        return Err(CliError::Usage(format!("{text} answered {status}: this is not the side port of a Stoker")));
-    }
-    serde_json::from_slice(&body).map_err(|error| CliError::Failed {
-        doing: format!("{text}: the answer does not come from a Stoker of this release"),
-        source: error.into(),
-    })
+/// A side port. The address with its password is asked, and not shown.
+#[derive(Debug, Clone)]
+pub(super) struct SidePort {
+    client: Client<HttpConnector, Body>,
+    base: String,
 }
 
-/// An answer of the side port.
-pub(super) struct Answer {
-    /// What was asked, without a password.
-    pub(super) text: String,
-    /// The HTTP status.
-    pub(super) status: StatusCode,
-    /// The body.
-    pub(super) body: Bytes,
-}
-
-/// What the side port answers at that path.
-pub(super) async fn get(url: &str, path: &str) -> Result<Answer, CliError> {
-    let text = format!("{}{path}", url.trim_end_matches('/'));
-    // The address with its password is asked, and not shown.
-    let (asked, url) = (text, without_password(url));
-    let text = without_password(&asked);
-    let uri: Uri =
-        asked.parse().map_err(|_| CliError::Usage(format!("{url:?} is not a URL: write it like http://127.0.0.1:8088")))?;
-    if uri.scheme_str() != Some("http") || uri.host().is_none() {
-        return Err(CliError::Usage(format!("{url:?}: the side port speaks plain HTTP: write it like http://127.0.0.1:8088")));
+impl SidePort {
+    /// Its address, as it may be shown.
+    pub(super) fn shown(&self) -> String {
+        without_password(&self.base)
     }
-    let failed = |why: Box<dyn std::error::Error + Send + Sync>| CliError::Failed {
-        doing: format!("{text}: no answer; is `stoker serve` running with this --http-listen?"),
-        source: why,
-    };
-    let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build_http();
-    let answer = tokio::time::timeout(PATIENCE, async {
-        let response = client.get(uri).await?;
-        let status = response.status();
-        let body = to_bytes(Body::new(response.into_body()), MAX_ANSWER).await?;
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((status, body))
-    });
-    let (status, body) = answer.await.map_err(|elapsed| failed(elapsed.into()))?.map_err(failed)?;
-    Ok(Answer { text, status, body })
+
+    /// The status and body of an answer.
+    pub(super) async fn get(&self, path: &str) -> Result<(StatusCode, Bytes), CliError> {
+        let failed = |why: Box<dyn std::error::Error + Send + Sync>| CliError::Failed {
+            doing: format!("{}{path}: no answer; is `stoker serve` running with this --http-listen?", self.shown()),
+            source: why,
+        };
+        let uri: Uri = format!("{}{path}", self.base).parse().map_err(|error: http::uri::InvalidUri| failed(error.into()))?;
+        let answer = tokio::time::timeout(PATIENCE, async {
+            let response = self.client.get(uri).await?;
+            let status = response.status();
+            let body = to_bytes(Body::new(response.into_body()), MAX_ANSWER).await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((status, body))
+        });
+        answer.await.map_err(|elapsed| failed(elapsed.into()))?.map_err(failed)
+    }
+
+    /// What a path says that is served with `--debug` alone, as far as `T` reads it.
+    pub(super) async fn debug<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
+        let (status, body) = self.get(path).await?;
+        let text = format!("{}{path}", self.shown());
+        if status == StatusCode::NOT_FOUND {
+            return Err(CliError::Usage(format!("{text} is not served: start `stoker serve` with --debug")));
+        }
+        if !status.is_success() {
+            return Err(CliError::Usage(format!("{text} answered {status}: this is not the side port of a Stoker")));
+        }
+        serde_json::from_slice(&body).map_err(|error| CliError::Failed {
+            doing: format!("{text}: the answer does not come from a Stoker of this release"),
+            source: error.into(),
+        })
+    }
 }

@@ -25,6 +25,8 @@ use crate::page::{Page, root};
 /// What stands before a block that is run.
 pub(crate) const MARK: &str = "<!-- run";
 const FILE: &str = "<!-- file: ";
+/// What stands before a block that is the golden of a test.
+pub(crate) const GOLDEN: &str = "<!-- golden: ";
 
 /// The page as it reads with the output of this binary.
 pub(crate) fn with_output(page: &Page) -> String {
@@ -57,6 +59,22 @@ pub(crate) fn with_output(page: &Page) -> String {
                 out.extend(["```text", text.trim_end(), "```", ""].map(str::to_owned));
             }
         }
+    }
+    out.join("\n") + "\n"
+}
+
+/// The page with the golden that it names in the block after each mark `<!-- golden: PATH -->`.
+pub(crate) fn with_goldens(page: &Page) -> String {
+    let mut lines = page.text.lines();
+    let mut out: Vec<String> = Vec::new();
+    while let Some(line) = lines.next() {
+        out.push(line.to_owned());
+        let Some(path) = line.strip_prefix(GOLDEN).and_then(|rest| rest.strip_suffix(" -->")) else { continue };
+        block(&mut lines, &mut Vec::new());
+        let golden = fs::read_to_string(root().join(path)).unwrap();
+        // Its head ends at the second rule.
+        let text = golden.splitn(3, "---\n").nth(2).unwrap();
+        out.extend(["```text", text.trim_end(), "```"].map(str::to_owned));
     }
     out.join("\n") + "\n"
 }

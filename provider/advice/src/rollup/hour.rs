@@ -7,7 +7,7 @@ use super::attribute::Holder;
 use super::levels::{Levels, Occupancy, Sample};
 use stoker_core::base::ids::{GpuUuid, NodeName, PoolName};
 use stoker_core::base::units::UsdPerHour;
-use stoker_core::facts::reading::{Measured, MemoryLevel, MigReading, Permille};
+use stoker_core::facts::reading::{Measured, MemoryLevel, MigReading, Permille, Why};
 use stoker_core::market::offer::Market;
 use stoker_core::market::sharing::MigProfile;
 
@@ -134,6 +134,14 @@ impl LatestUnit {
             memory: sample.memory,
             activity: sample.activity(),
             holder,
+        }
+    }
+
+    /// How busy it was: utilization, or SM activity where an instance has no other.
+    pub const fn busy(&self) -> Measured<Permille> {
+        match self.utilization {
+            Measured::Unknown(Why::NotSupported) => self.sm_activity,
+            known => known,
         }
     }
 }

@@ -6,6 +6,10 @@ mod loss;
 mod private;
 mod refuse;
 
+use std::io::Read as _;
+
+use stoker_core::state::record::State;
+
 use super::*;
 
 #[tokio::test]
@@ -34,4 +38,34 @@ async fn a_log_torn_anywhere_gives_the_state_after_some_call() {
         seen = at;
     }
     assert!(seen >= states.len() - 2, "{seen}");
+}
+
+/// A journal as an earlier release left it, with nodes on their way, is what this one goes on from.
+#[tokio::test]
+async fn a_journal_of_an_earlier_release_is_gone_on_from() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/releases/0.1.0-schema-6.db.gz");
+    let dir = tempdir().unwrap();
+    let mut journal = Vec::new();
+    flate2::read::GzDecoder::new(fs::File::open(file).unwrap()).read_to_end(&mut journal).unwrap();
+    fs::write(dir.path().join("journal.db"), journal).unwrap();
+    assert_eq!(Journal::open_read_only(dir.path()).await.unwrap_err().label(), "older");
+    let (journal, restored) = reopened(dir.path()).await;
+    let count = |is: fn(&State) -> bool| restored.memory.records.values().filter(|record| is(&record.state)).count();
+    let (booting, launching) =
+        (count(|state| matches!(state, State::Booting { .. })), count(|state| matches!(state, State::Launching { .. })));
+    assert_eq!((restored.memory.records.len(), booting, launching, restored.next_decision), (8, 7, 1, DecisionId(6)));
+    assert_eq!(restored.loss, None);
+    // What it decided can be read, and made again from what it depended on.
+    let reader = journal.reader();
+    let last = DecisionId(restored.next_decision.0 - 1);
+    assert!(!reader.explain(last).await.unwrap().unwrap().actions.is_empty());
+    let inputs = reader.replay_inputs(last).await.unwrap().unwrap();
+    assert!(!inputs.catalogue().groups.is_empty());
+    reader.check().await.unwrap();
+    // And it is written on.
+    let mut world = World::new();
+    (world.memory, world.next) = (restored.memory.clone(), restored.next_decision);
+    world.session(&journal).await.unwrap();
+    drop(journal);
+    assert_eq!(reopened(dir.path()).await.1.memory.records, restored.memory.records);
 }

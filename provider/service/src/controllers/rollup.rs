@@ -1,10 +1,10 @@
 //! Readings on their way into the journal: who hands one over, what nodes they are told of, and the task that writes them down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_advice::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, OPEN_AFTER, Owner, PodLabels, Rollup, Tally};
+use stoker_advice::rollup::{Bought, GpuPod, HOUR, Latest, NodeContext, NodeHour, OPEN_AFTER, Owner, PodLabels, Rollup, Tally};
 use stoker_core::base::ids::{NodeName, ProviderId};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::reading::NodeReading;
@@ -33,6 +33,17 @@ impl SharedRollup {
     /// Counts a reading of a node that was sampled at `at`. Takes microseconds, and some tens of milliseconds at 5,000 nodes while a batch is copied.
     pub fn take(&self, node: &NodeName, at: Timestamp, reading: &NodeReading) -> Tally {
         self.lock().take(node, at, reading)
+    }
+
+    /// How busy the GPUs of each node were, in thousandths and in the driver's order, by readings from `from` on.
+    pub fn activity(&self, from: Timestamp) -> HashMap<NodeName, Vec<Option<u16>>> {
+        let busy = |latest: &Latest| {
+            let mut units: Vec<_> = latest.units.iter().collect();
+            units.sort_by_key(|of| (of.index, &of.unit));
+            units.into_iter().map(|of| of.busy().known().map(|level| level.get())).collect()
+        };
+        let state = self.lock();
+        state.latest().filter(|(_, latest)| latest.at >= from).map(|(node, latest)| (node.clone(), busy(latest))).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Rollup> {

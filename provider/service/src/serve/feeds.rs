@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::prometheus::Prometheus;
-use super::state::Setup;
+use super::state::{Setup, WarmFeed};
 use super::{Parts, ServeError, probes};
 use crate::clock::Clock;
 use crate::feeds::foreign::ForeignFeed;
@@ -79,15 +79,17 @@ pub(super) struct Started {
 
 /// Starts the feeds. What they publish wakes the engine.
 pub(super) async fn start(
-    setup: &Setup,
+    setup: &mut Setup,
     memory: &Memory,
     suppliers: &[LimitedSupplier],
     probes_listened_for: bool,
     parts: &mut Parts,
 ) -> Result<(Sources, Started), ServeError> {
+    let warm = setup.warm.take();
+    let setup = &*setup;
     let clock = &setup.options.clock;
     let probe_metrics = ProbeMetrics::register(&mut parts.registry);
-    let cluster = setup.client.as_ref().map(|client| follow_cluster(setup, memory, client, parts));
+    let cluster = setup.client.as_ref().map(|client| follow_cluster(setup, memory, (client, warm), parts));
     let feed = cluster.as_ref().map(|cluster| &cluster.feed);
     let streams = Streams::new(probe_metrics.clone());
     let readings = Readings::new(clock.clone(), feed.map(KubeFeed::facts), Arc::clone(&parts.wake), probe_metrics);
@@ -158,7 +160,12 @@ fn follow_ages(feeds: &Feeds, kube: Option<&KubeFeed>, prometheus: &Prometheus, 
     }
 }
 
-fn follow_cluster(setup: &Setup, memory: &Memory, client: &Client, parts: &mut Parts) -> Cluster {
+fn follow_cluster(setup: &Setup, memory: &Memory, (client, warm): (&Client, Option<WarmFeed>), parts: &mut Parts) -> Cluster {
+    let act = Arc::new(KubeAct::new(client, EVENTS_NAMESPACE));
+    if let Some(WarmFeed { feed, following }) = warm {
+        parts.inner.run("the Kubernetes feed", following);
+        return Cluster { client: client.clone(), feed, act };
+    }
     let remembered = memory.images.values().flat_map(|images| images.images()).collect();
     let (feed, follow) = KubeFeed::start_knowing(
         client,
@@ -168,7 +175,7 @@ fn follow_cluster(setup: &Setup, memory: &Memory, client: &Client, parts: &mut P
         Arc::clone(&parts.wake),
     );
     parts.inner.run("the Kubernetes feed", follow);
-    Cluster { client: client.clone(), feed, act: Arc::new(KubeAct::new(client, EVENTS_NAMESPACE)) }
+    Cluster { client: client.clone(), feed, act }
 }
 
 /// Follows the nodes that are not Stoker's, where there is a cluster.

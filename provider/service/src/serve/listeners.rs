@@ -124,6 +124,7 @@ impl Bound {
             (feeds.demand.clone(), feeds.people.clone()),
             feeds.standings.clone(),
             parts.metrics.clone(),
+            setup.rollup.clone(),
             setup.options.clock.clone(),
             setup.options.debug,
         );

@@ -51,7 +51,7 @@ struct Parts {
 /// # Errors
 /// Says what is missing or wrong; then nothing runs.
 pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Running, ServeError> {
-    let State { setup, permit, journal, restored, away, lead } = state;
+    let State { mut setup, permit, journal, restored, away, lead } = state;
     // From here on nobody waits for a supplier without a limit.
     let suppliers: Vec<LimitedSupplier> = suppliers.iter().cloned().map(LimitedSupplier::new).collect();
     let suppliers = suppliers.as_slice();
@@ -60,13 +60,15 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
     metrics.policy_taken(setup.options.clock.now());
     let disk = StateDisk(setup.options.state_dir.clone());
     registry.sub_registry_with_prefix("stoker").register_collector(Box::new(disk));
-    let mut parts = Parts { registry, metrics, wake: Arc::default(), calls: Tasks::default(), inner: Tasks::default() };
+    let mut parts =
+        Parts { registry, metrics, wake: Arc::clone(&setup.wake), calls: Tasks::default(), inner: Tasks::default() };
     // Bound before anything runs, so that a port that is taken changes nothing.
     let listeners = listeners::bind(&setup, &parts.metrics).await?;
     let records = restored.memory.records.values();
     let machines = records.clone().filter(|record| record.instance().is_some()).count();
     tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
-    let (sources, feeds) = feeds::start(&setup, &restored.memory, suppliers, listeners.probes.is_some(), &mut parts).await?;
+    let (sources, feeds) =
+        feeds::start(&mut setup, &restored.memory, suppliers, listeners.probes.is_some(), &mut parts).await?;
     let (writer, reader) = (journal.readings(), journal.reader());
     if !setup.options.clock.is_moved_by_hand() {
         let check = journal::check(reader.clone(), Arc::clone(&feeds.observer), setup.options.clock.clone());

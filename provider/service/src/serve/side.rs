@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use stoker_core::plan::JournalFault;
@@ -16,11 +16,13 @@ use tokio::sync::watch;
 
 use crate::api::side::{Condition, Health, SideState};
 use crate::clock::Clock;
+use crate::controllers::rollup::SharedRollup;
 use crate::engine::EngineHandle;
 use crate::feeds::prometheus::People;
 use crate::kube::feed::Guests;
 use crate::kube::feed::KubeFeed;
 use crate::publish::observer::Observer;
+use crate::publish::picture::Picture;
 use crate::publish::telemetry::{Feed, Metrics};
 use crate::suppliers::Standings;
 
@@ -30,6 +32,9 @@ const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(2);
 /// A feed whose facts are older is told of. Suppliers are asked each 2 s and Prometheus each half minute; after
 /// [`stoker_core::decide::STALE_INVENTORY`] nothing is decided by an inventory any more.
 const FEED_OLD: SignedDuration = SignedDuration::from_mins(1);
+
+/// How busy a GPU was so long ago is not shown as if it were now. Probes report every few seconds, Prometheus each half minute.
+const ACTIVITY_OLD: SignedDuration = SignedDuration::from_mins(2);
 
 /// The side port's answers.
 #[expect(clippy::too_many_arguments, reason = "each is a part of the service that it shows")]
@@ -43,10 +48,13 @@ pub(super) fn state(
     (demand, people): (watch::Receiver<Arc<Demand>>, People),
     standings: Standings,
     metrics: Metrics,
+    rollup: SharedRollup,
     clock: Clock,
     debug: bool,
 ) -> SideState {
-    let (for_health, for_ready, for_view) = (Arc::clone(&observer), handle.clone(), handle);
+    let (for_health, for_ready, for_view, for_picture) = (Arc::clone(&observer), handle.clone(), handle.clone(), handle);
+    let picture_clock = clock.clone();
+    let cluster = kube.as_ref().map(KubeFeed::facts);
     let health_handle = for_ready.clone();
     let guests = kube.as_ref().map(KubeFeed::guests);
     let for_listed = standings.clone();
@@ -130,6 +138,11 @@ pub(super) fn state(
             let guests = guests.as_ref().map(|guests| guests.borrow().clone());
             let demand = Arc::clone(&demand.borrow());
             view(&for_view, guests.as_deref(), &demand, &standings)
+        }),
+        picture: Box::new(move || {
+            let (now, facts) = (picture_clock.now(), cluster.as_ref().and_then(|cluster| cluster.borrow().clone()));
+            let fresh = now.saturating_sub(ACTIVITY_OLD).unwrap_or(Timestamp::MIN);
+            Picture::of(&for_picture.view(), facts.as_deref(), rollup.activity(fresh), now)
         }),
         signals: Box::new(move || {
             let people = people.clone();

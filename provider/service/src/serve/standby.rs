@@ -14,6 +14,7 @@ use super::{Options, ServeError};
 use crate::api::side::{Condition, Health, SideState, serve};
 use crate::kube::leader::{Candidate, Leader, LeaseName};
 use crate::listener::{Listener, Security};
+use crate::publish::picture::Picture;
 use crate::publish::telemetry::LEADER;
 
 /// The lead among several replicas, which is kept until it is given back or lost. A clone is the same one.
@@ -81,6 +82,7 @@ fn answers(standing: impl Fn() -> String + Send + Sync + 'static) -> SideState {
         healthy: Box::new(|| Health::Alive),
         ready: Box::new(move || vec![Condition::not_ready("leader", format!("a standby: {}", standing()))]),
         view: Box::new(move || json!({ "standby": for_view() })),
+        picture: Box::new(Picture::default),
         signals: Box::new(|| async { json!({}) }.boxed()),
     }
 }

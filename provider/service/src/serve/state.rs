@@ -1,5 +1,6 @@
 //! The first step: what a restart finds again, and what is read before anything runs.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use stoker_core::facts::supply::KeyParts;
 use stoker_core::policy::Policy;
 use stoker_core::policy::rules::supplier::SupplierRule;
 use stoker_core::state::memory::Memory;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::standby::{self, Lead};
 use super::{KubeOptions, Options, ServeError};
@@ -21,9 +22,11 @@ use crate::act::Permit;
 use crate::clock::Clock;
 use crate::controllers::rollup::SharedRollup;
 use crate::kube::client::connect;
+use crate::kube::feed::KubeFeed;
 use stoker_journal::state_lock::StateLock;
 use stoker_journal::{Journal, JournalError, Place, Restored};
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 /// How long a replica that leads may take to open the journal.
 const OPENED_WITHIN: Duration = Duration::from_secs(30);
@@ -49,6 +52,16 @@ pub(super) struct Setup {
     pub(super) rollup: SharedRollup,
     /// What Karpenter was promised; `None` where nobody steers it.
     pub(super) promised: Option<watch::Receiver<Option<Promises>>>,
+    /// Wakes the engine.
+    pub(super) wake: Arc<Notify>,
+    /// What a replica has followed of the cluster while it waited to lead. Of images it knows those that pods used meanwhile.
+    pub(super) warm: Option<WarmFeed>,
+}
+
+/// A feed of the cluster that runs already.
+pub(super) struct WarmFeed {
+    pub(super) feed: KubeFeed,
+    pub(super) following: AbortOnDropHandle<()>,
 }
 
 impl State {
@@ -78,10 +91,14 @@ impl State {
             KubeOptions::Kubeconfig(path) => Some(connect(Some(path)).await?),
             KubeOptions::InCluster => Some(connect(None).await?),
         };
+        let (wake, mut warm) = (Arc::<Notify>::default(), None);
         let lead = match (&options.lease, &client) {
             (None, _) => None,
             (Some(lease), None) => return Err(ServeError::NoLease(lease.to_string())),
             (Some(lease), Some(client)) => {
+                let (feed, follow) =
+                    KubeFeed::start_knowing(client, &policy.cluster, BTreeSet::new(), options.clock.clone(), Arc::clone(&wake));
+                warm = Some(WarmFeed { feed, following: AbortOnDropHandle::new(tokio::spawn(follow)) });
                 let lead = standby::wait(client.clone(), lease.clone(), &options).await?;
                 *won = Some(lead.clone());
                 // It may have changed meanwhile.
@@ -112,7 +129,8 @@ impl State {
         if let Err(error) = rollup.restore(&journal.reader(), options.clock.now()).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the readings of the hours under way cannot be read");
         }
-        let setup = Setup { options, policy: Arc::new(policy), policy_path, client, rollup, promised: None };
+        let policy = Arc::new(policy);
+        let setup = Setup { options, policy, policy_path, client, rollup, promised: None, wake, warm };
         Ok(Self { setup, permit, journal, restored, away, lead })
     }
 

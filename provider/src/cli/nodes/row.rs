@@ -6,7 +6,7 @@ use stoker_advice::rollup::{Holder, Latest, LatestUnit, Occupancy};
 use stoker_core::base::ids::{InstanceType, NodeGroupId, NodeName, PoolName, ProviderId};
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::facts::outdated::Outdated;
-use stoker_core::facts::reading::{Measured, MemoryLevel, Permille, Why};
+use stoker_core::facts::reading::MemoryLevel;
 use stoker_core::facts::snapshot::{Cordon, NodeFacts};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::state::disruption::DrainReason;
@@ -131,14 +131,6 @@ pub(super) struct GpuRow {
 }
 
 impl GpuRow {
-    /// What its bar shows: utilization, or SM activity where an instance has no other.
-    pub(super) fn busy(&self) -> Measured<Permille> {
-        match self.latest.utilization {
-            Measured::Unknown(Why::NotSupported) => self.latest.sm_activity,
-            told => told,
-        }
-    }
-
     pub(super) fn is_held_idle(&self) -> bool {
         matches!(self.latest.holder, Holder::Pod { .. })
             && matches!(self.latest.activity, Occupancy::Resident | Occupancy::Empty)

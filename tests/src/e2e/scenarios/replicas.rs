@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use stoker_sim::model::CaClient as _;
+use stoker_sim::model::{CaClient as _, GroupInfo};
+use stoker_simulated::ca_client::GrpcCaClient;
 use tokio::time::{Instant, sleep};
 
 use super::ec2::{of_environment, the_same};
@@ -81,10 +82,20 @@ pub(super) async fn fail_over(bench: &mut Bench) -> anyhow::Result<()> {
     bench.ec2()?.ensure_one_a_token()
 }
 
+/// The groups, as an autoscaler asks for them.
+async fn groups(door: &mut GrpcCaClient) -> anyhow::Result<Vec<GroupInfo>> {
+    let asked = async {
+        door.refresh().await?;
+        door.node_groups().await
+    };
+    asked.await.map_err(|error| anyhow::anyhow!("{error:?}"))
+}
+
 /// PostgreSQL crashes: reads answer on, nothing is bought that cannot be written, and it goes on by itself.
 async fn database_away(bench: &mut Bench, pods: &mut Vec<String>) -> anyhow::Result<()> {
     let leads = leader(bench).await?;
     let mut door = bench.door_of(leads)?;
+    groups(&mut door).await?;
     let before = bench.ec2()?.alive();
     bench.replicas()?.postgres.crash().await?;
     bench.cluster.gpu_pod("pod-away", ONE).await?;
@@ -113,8 +124,7 @@ async fn one(bench: &mut Bench, blow: Blow) -> anyhow::Result<Duration> {
         Blow::Paused => {
             // Who is connected to it stays so, and asks it once it goes on.
             let mut door = bench.door_of(old)?;
-            let group = door.node_groups().await.map_err(|error| anyhow::anyhow!("{error:?}"))?;
-            let group = group.first().context("no group")?.id.clone();
+            let group = groups(&mut door).await?.first().context("no group")?.id.clone();
             let replica = &bench.replicas()?.each[old];
             replica.signal("STOP").await?;
             Some((door, group))

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::listener::{Conn, Listener};
+use crate::publish::picture::Picture;
 
 /// How long a request's headers may take. Nothing else of a request is read.
 const HEADERS: Duration = Duration::from_secs(10);
@@ -121,6 +122,8 @@ pub struct SideState {
     pub ready: Box<dyn Fn() -> Vec<Condition> + Send + Sync>,
     /// For `/debug/view`.
     pub view: Box<dyn Fn() -> serde_json::Value + Send + Sync>,
+    /// For `/debug/top`.
+    pub picture: Box<dyn Fn() -> Picture + Send + Sync>,
     /// For `/debug/signals`; the one answer that may take a while.
     pub signals: Box<dyn Fn() -> BoxFuture<'static, serde_json::Value> + Send + Sync>,
 }
@@ -162,7 +165,8 @@ async fn serve_one(conn: Conn, app: Router) {
 }
 
 fn router(state: Arc<SideState>) -> Router {
-    let debug = || Router::new().route("/debug/view", get(view)).route("/debug/signals", get(signals));
+    let debug =
+        || Router::new().route("/debug/view", get(view)).route("/debug/top", get(top)).route("/debug/signals", get(signals));
     let router = if state.debug { debug() } else { Router::new() };
     router
         .route("/metrics", get(metrics))
@@ -170,7 +174,7 @@ fn router(state: Arc<SideState>) -> Router {
         .route("/readyz", get(readyz))
         .fallback(|| async {
             let paths =
-                "try /metrics, /healthz or /readyz; `stoker serve --debug` also serves /debug/view and /debug/signals\n";
+                "try /metrics, /healthz or /readyz; `stoker serve --debug` also serves /debug/view, /debug/top and /debug/signals\n";
             (StatusCode::NOT_FOUND, paths)
         })
         .with_state(Arc::new(Served { state, metrics: Mutex::default() }))
@@ -232,6 +236,10 @@ async fn readyz(State(served): State<Arc<Served>>) -> Response {
 
 async fn view(State(served): State<Arc<Served>>) -> axum::Json<serde_json::Value> {
     axum::Json((served.state.view)())
+}
+
+async fn top(State(served): State<Arc<Served>>) -> axum::Json<Picture> {
+    axum::Json((served.state.picture)())
 }
 
 async fn signals(State(served): State<Arc<Served>>) -> axum::Json<serde_json::Value> {

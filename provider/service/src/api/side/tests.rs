@@ -27,6 +27,7 @@ async fn with_debug(debug: bool, health: Health, conditions: Vec<Condition>) -> 
         healthy: Box::new(move || health.clone()),
         ready: Box::new(move || conditions.clone()),
         view: Box::new(|| serde_json::json!({"groups": ["a"]})),
+        picture: Box::new(Picture::default),
         signals: Box::new(|| Box::pin(async { serde_json::json!([{"signal": "qps"}]) })),
     };
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Security::Plaintext).await.unwrap();
@@ -110,7 +111,7 @@ async fn an_unfinished_request_does_not_hold_up_the_end() {
 #[tokio::test]
 async fn the_view_is_not_served_unless_asked_for() {
     let port = with_debug(false, Health::Alive, vec![]).await;
-    for path in ["/debug/view", "/debug/signals"] {
+    for path in ["/debug/view", "/debug/top", "/debug/signals"] {
         let (status, answer) = port.get(path).await;
         assert!(status == 404 && answer.contains("--debug"), "{answer}");
     }
