@@ -17,5 +17,6 @@ mod testing;
 mod user_data;
 mod wire;
 
+pub use region::MISSING;
 pub use supplier::{Access, Aws};
 pub use wire::{Answer, Endpoints, NoAnswer, Service, Transport, https};

@@ -31,6 +31,16 @@ pub(crate) enum Meaning {
     Unclear(String),
 }
 
+impl Meaning {
+    /// What was said, in words.
+    pub(crate) fn into_message(self) -> String {
+        match self {
+            Self::No(refusal) => refusal.message,
+            Self::SubnetFull(why) | Self::Stale(why) | Self::StaleImage(why) | Self::Look(why) | Self::Unclear(why) => why,
+        }
+    }
+}
+
 /// What that failure of a launch means.
 pub(crate) fn meaning(failure: &Failure, launch: &Launch) -> Meaning {
     let Failure::Said(said) = failure else { return Meaning::Unclear(failure.to_string()) };

@@ -61,12 +61,20 @@ pub(crate) fn user_data(launch: &Launch, class: &NodeClass, name: &str, cluster:
 /// # Errors
 /// What is wrong with it, and what would be right.
 pub(crate) fn check(family: Family, theirs: &str) -> Result<(), String> {
+    if theirs.len() > LONGEST {
+        return Err(format!("has {} bytes, and EC2 takes {LONGEST} with what Stoker adds: shorten it", theirs.len()));
+    }
     match family {
         Family::Al2023 if is_script(theirs) => Ok(()),
         Family::Al2023 => node_config(theirs),
         Family::Bottlerocket => settings(theirs).map(drop),
         Family::Custom => match boot::left_over(theirs) {
             Some(marker) => Err(format!("has {}, which is not filled in on EC2: take it out", quoted(marker))),
+            None if ["@STOKER_LABELS", "@STOKER_TAINTS"].iter().all(|marker| !theirs.contains(marker)) => {
+                Err("has neither @STOKER_LABELS@ nor @STOKER_TAINTS@, so its Node would lack the labels and taints of its group: give \
+                     them to its kubelet"
+                    .to_owned())
+            }
             None => Ok(()),
         },
     }

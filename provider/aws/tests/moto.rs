@@ -72,7 +72,7 @@ async fn machines_are_made_listed_told_of_and_ended() {
     let (name, cluster) = (SupplierName::new("aws").unwrap(), ClusterName::new("prod").unwrap());
 
     // What moto does not have fails, and is told of; the rest is as the file says.
-    let found = check(&config, &cluster, &book, &access).await.unwrap();
+    let found = check(&config, &cluster, &book, &access, None).await.unwrap();
     let fails: BTreeSet<&str> = found.iter().filter(|one| one.told.is_err()).map(|one| one.what.as_str()).collect();
     assert!(fails.is_subset(&["reservations", "quotas", "list prices", "paid beforehand"].into()), "{found:#?}");
     assert!(found.iter().any(|one| one.what.starts_with("launch gpu") && one.told.is_ok()), "{found:#?}");

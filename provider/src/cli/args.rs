@@ -3,7 +3,7 @@
 use std::env;
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
@@ -14,7 +14,7 @@ use stoker_journal::{DatabaseUrl, DatabaseUrlError, Place};
 
 use super::exit::CliError;
 use super::out::Format;
-use stoker_aws::config::Config;
+use stoker_aws::config::{BadConfig, Config};
 use stoker_aws::{Access, Aws};
 use stoker_core::base::text::read_length;
 use stoker_service::clock::Clock;
@@ -66,7 +66,7 @@ impl LiveArg {
     /// The tables with what the account tells, where one is asked. What it does not tell is said on standard error.
     pub(super) async fn ask(&self, tables: PriceTables) -> Result<PriceTables, CliError> {
         let Some(file) = &self.live else { return Ok(tables) };
-        let config = Config::read(file)?;
+        let config = aws_file("--live", file)?;
         let failed = |why: String| CliError::other(format!("--live: {why}"));
         let access = Access::of_system(Clock::system()).map_err(failed)?;
         let (facts, missing) = Box::pin(Aws::told(config, &tables.prices, access)).await.map_err(failed)?;
@@ -75,6 +75,14 @@ impl LiveArg {
         }
         Ok(tables.with_asked(facts))
     }
+}
+
+/// The file for AWS that a flag names.
+pub(super) fn aws_file(flag: &'static str, file: &Path) -> Result<Config, CliError> {
+    Config::read(file).map_err(|error| match error {
+        BadConfig::Read { path, source } => CliError::NoAwsFile { flag, path, source },
+        faults @ BadConfig::Faults(_) => faults.into(),
+    })
 }
 
 /// Where the service keeps what must outlive it.

@@ -2,22 +2,28 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use stoker_aws::Access;
+use stoker_aws::check::OfPolicy;
 use stoker_aws::config::Config;
 use stoker_aws::rights::{Asked, Format, LONGEST_MANAGED_POLICY, Rights};
-use stoker_core::policy::cluster_name;
-
+use stoker_core::market::price::PriceBook;
+use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
+use stoker_core::policy::{RawPolicy, cluster_name};
 use stoker_service::clock::Clock;
-use stoker_service::price_tables;
+use stoker_service::feeds::policy_watch::PolicyError;
+use stoker_service::price_tables::{self, PriceTablesError};
 use stoker_service::print::table;
+use stoker_service::{files, policy_file};
 
-use super::args::OutputArg;
+use super::args::{OutputArg, aws_file};
 use super::exit::{CliError, Exit};
 use super::out;
+use super::policy::classes;
 
 /// Rights, events and the file of the supplier for Amazon EC2.
 #[derive(Debug, Args)]
@@ -43,8 +49,11 @@ struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
     /// `clusterName` of the policy: machines are tagged with it
-    #[arg(long, value_name = "NAME")]
-    cluster: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "policy")]
+    cluster: Option<String>,
+    /// Policy file: launches of its pools are tried in each of their markets and zones, 40 in a region at most [default: one of each class]
+    #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// Role of the nodes, the one in the instance profiles of the file; several times where they differ
     #[arg(long = "node-role", value_name = "NAME", value_parser = role)]
     node_roles: Vec<String>,
@@ -142,12 +151,25 @@ struct Row {
 }
 
 async fn check(args: &CheckArgs) -> Result<Exit, CliError> {
-    let config = Config::read(&args.file)?;
-    let cluster = cluster_name(&args.cluster).map_err(|why| CliError::Usage(format!("--cluster {why}")))?;
+    let config = aws_file("--file", &args.file)?;
+    let named = args.cluster.as_deref().map(cluster_name).transpose();
+    let named = named.map_err(|why| CliError::Usage(format!("--cluster {why}")))?;
     let clock = Clock::system();
     let book = price_tables::prices(args.prices_dir.as_deref(), clock.now())?;
+    let of_policy = args.policy.as_deref().map(|file| of_policy(file, &args.file, &config, &book)).transpose()?;
+    let of_file = of_policy.as_ref().map(|of| &of.policy.cluster);
+    let differs = named.as_ref().zip(of_file).filter(|(named, of_file)| named != of_file);
+    let differs = differs.map(|(named, of_file)| Row {
+        region: "-".to_owned(),
+        what: "clusterName".to_owned(),
+        works: false,
+        told: format!("is {of_file} in the policy, and --cluster {named}: machines are tagged with the policy's, so give that"),
+    });
+    let cluster = named.as_ref().or(of_file).cloned();
+    let cluster = cluster.ok_or_else(|| CliError::Usage("give --cluster NAME, or --policy FILE".to_owned()))?;
     let access = Access::of_system(clock).map_err(|why| CliError::Usage(format!("no calls can be made: {why}")))?;
-    let found = stoker_aws::check::check(&config, &cluster, &book, &access).await.map_err(CliError::other)?;
+    let found = stoker_aws::check::check(&config, &cluster, &book, &access, of_policy.as_ref()).await;
+    let found = found.map_err(CliError::other)?;
     let denied: BTreeSet<&str> = found.iter().filter_map(|one| one.denied.as_deref()).collect();
     let missing_statements = if denied.is_empty() {
         Vec::new()
@@ -163,9 +185,34 @@ async fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         works: one.told.is_ok(),
         told: one.told.unwrap_or_else(|why| why),
     });
-    let report = CheckReport { findings: findings.collect(), missing_statements };
+    let report = CheckReport { findings: differs.into_iter().chain(findings).collect(), missing_statements };
     out::print(args.output.format, &report, CheckReport::table)?;
     Ok(if report.findings.iter().all(|row| row.works) { Exit::Done } else { Exit::Failed })
+}
+
+/// The policy of a file, and its supplier that `aws` is the file of. What `stoker policy check` would find is a fault here too.
+fn of_policy(file: &Path, aws: &Path, config: &Config, book: &PriceBook) -> Result<OfPolicy, CliError> {
+    let (name, text) = (files::shown(file), price_tables::policy_text(file).map_err(PriceTablesError::from)?);
+    let more = |raw: &RawPolicy| classes::held(raw, Some(config)).faults;
+    let read = policy_file::parse_with_doubts(&name, &text, Some(book), more);
+    let (read, _) = read.map_err(|faults| PriceTablesError::from(PolicyError::Faults(faults)))?;
+    let of_aws = |one: &&SupplierRule| matches!(one.kind, SupplierKind::Aws { .. });
+    let names_it = |one: &&SupplierRule| match &one.kind {
+        SupplierKind::Aws { config } => Path::new(config).file_name() == aws.file_name(),
+        _ => false,
+    };
+    let suppliers: Vec<_> = read.value.suppliers.iter().filter(of_aws).collect();
+    let supplier = match suppliers[..] {
+        [only] => Some(only),
+        _ => suppliers.iter().copied().find(names_it),
+    };
+    let supplier = supplier.map(|one| one.name.clone()).ok_or_else(|| {
+        CliError::Usage(format!(
+            "--policy {name}: no supplier of kind aws has {} as config: write one under suppliers",
+            files::shown(aws)
+        ))
+    })?;
+    Ok(OfPolicy { policy: Arc::new(read.value), supplier })
 }
 
 impl CheckReport {
@@ -188,7 +235,7 @@ impl CheckReport {
 }
 
 fn policy(args: &PolicyArgs) -> Result<Exit, CliError> {
-    let config = Config::read(&args.file)?;
+    let config = aws_file("--file", &args.file)?;
     let cluster = args.cluster.as_deref().ok_or_else(|| {
         CliError::Usage("machines are tagged with clusterName of the policy: give it with --cluster NAME".to_owned())
     })?;

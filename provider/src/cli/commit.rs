@@ -8,8 +8,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use stoker_aws::config::Config;
-use stoker_aws::{Access, Aws};
+use stoker_aws::{Access, Aws, MISSING};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::Cloud;
 use stoker_core::base::kinds::CommitmentKind;
@@ -19,7 +18,7 @@ use stoker_core::market::price::PriceBook;
 use stoker_core::policy::rules::commitment::Commitment;
 use stoker_core::policy::{Policy, RawCommitment, discount};
 
-use super::args::{JournalArg, NowArg, OutputArg, whole};
+use super::args::{JournalArg, NowArg, OutputArg, aws_file, whole};
 use super::candidates::Sources;
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money};
@@ -200,13 +199,15 @@ struct Block {
 async fn of_account(file: &Path, prices: &PriceBook, format: out::Format) -> Result<Exit, CliError> {
     let failed = |why: String| CliError::other(format!("--from-aws: {why}"));
     let access = Access::of_system(Clock::system()).map_err(failed)?;
-    let (commitments, mut notes) = Box::pin(Aws::commitments(Config::read(file)?, prices, access)).await.map_err(failed)?;
+    let (commitments, mut notes) =
+        Box::pin(Aws::commitments(aws_file("--from-aws", file)?, prices, access)).await.map_err(failed)?;
+    let exit = if notes.iter().any(|note| note.starts_with(MISSING)) { Exit::Short } else { Exit::Done };
     notes.push(SHARED.to_owned());
     let block = Block { commitments, notes };
     // For people it is what they paste, with the notes as comments.
     if format != out::Format::Table {
         out::print(format, &block, |_| String::new())?;
-        return Ok(Exit::Done);
+        return Ok(exit);
     }
     let Block { commitments, notes } = block;
     let mut text = String::new();
@@ -219,7 +220,7 @@ async fn of_account(file: &Path, prices: &PriceBook, format: out::Format) -> Res
         out::yaml(&BTreeMap::from([("commitments", commitments)]))?
     };
     out::write(&text)?;
-    Ok(Exit::Done)
+    Ok(exit)
 }
 
 pub(super) async fn last_policy(reader: &Reader, place: &Place) -> Result<Policy, CliError> {

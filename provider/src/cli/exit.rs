@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use stoker_aws::config::BadConfig;
@@ -38,7 +39,7 @@ pub(super) const AFTER_HELP: &str = "Exit codes:
   1  failed: something could not be read, written or reached
   2  the command line is wrong
   3  a policy, world, price, AWS or certificate file cannot be read or has errors; a flag of the autoscaler must change (doctor)
-  4  not all of it can be bought (plan), no GPU is large enough (fit), or too little use is known (commit, advise)
+  4  not all of it can be bought (plan), no GPU is large enough (fit), too little use is known (commit, advise), or not all could be asked (commit --from-aws)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
 
 Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the time of plan, offers, fit, commit, nodes, advise and policy check, for output that can be reproduced.";
@@ -73,6 +74,16 @@ pub enum CliError {
     /// The file for AWS cannot be used.
     #[error(transparent)]
     AwsFile(#[from] BadConfig),
+    /// The file for AWS that a flag names cannot be read.
+    #[error("{flag} {}: cannot be read", path.display())]
+    NoAwsFile {
+        /// The flag.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// There are no certificates.
     #[error(transparent)]
     Certs(#[from] CertsError),
@@ -151,6 +162,7 @@ impl CliError {
             | Self::NoPolicy(_)
             | Self::BootTemplate(_)
             | Self::AwsFile(_)
+            | Self::NoAwsFile { .. }
             | Self::Serve(StartError::Serve(ServeError::Tls(_)) | StartError::World(WorldError::Config(_))) => Exit::BadFile,
             Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
             Self::Usage(_)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -18,6 +18,7 @@ use stoker_core::choose::allocate::Proof;
 use stoker_core::choose::sensitivity::lifts;
 use stoker_core::choose::what_if::what_if_counted;
 use stoker_core::limits::budget::standing;
+use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::state::budget::Stage;
 use stoker_core::state::memory::Memory;
 
@@ -27,9 +28,12 @@ use super::brief::{self, LiftRow};
 use super::candidates::{CandidateRow, TRANSFER, candidates_table, moves_data, old_prices, unlimited_quotas};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money};
-use stoker_service::price_tables::{EXAMPLE, PriceTables};
+use super::policy::classes;
+use stoker_service::feeds::policy_watch::PolicyError;
+use stoker_service::price_tables::{EXAMPLE, PriceTables, PriceTablesError, policy_text};
 use stoker_service::print::{count, paragraph, table};
 use stoker_service::unmatched::Unmatched;
+use stoker_service::{files, policy_file};
 
 /// Shows what would be bought if this many nodes were requested now: the chosen offers with their prices, why the others lost, and the most
 /// cost-effective limit to raise.
@@ -123,7 +127,8 @@ pub(super) async fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
     let price_tables = args.live.ask(price_tables).await?;
-    let catalogue = price_tables.catalogue(price_tables.policy(args.policy.as_deref())?);
+    let (policy, mut warnings) = read(args.policy.as_deref(), &price_tables)?;
+    let catalogue = price_tables.catalogue(policy);
     let source = args.policy.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
     let pool = find_pool(&catalogue, &args.pool, &source)?;
     let group = args.group.as_deref().map(|text| find_group(&catalogue, &pool, text)).transpose()?;
@@ -147,6 +152,7 @@ pub(super) async fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let budgets =
         standing(&usage, &catalogue, Wall(now)).into_iter().filter(|budget| budget.of.pool().is_none_or(|of| *of == pool));
     let budgets = budgets.map(BudgetRow::from).collect();
+    warnings.extend(old_prices(&candidates));
     let short = explanation.found < args.count;
     let report = PlanReport {
         at: now,
@@ -159,7 +165,7 @@ pub(super) async fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         list_total: list.into(),
         budgets,
         commitments: usage.committed.uses(&catalogue.policy.commitments).into_iter().map(UseRow::from).collect(),
-        warnings: old_prices(&candidates).into_iter().collect(),
+        warnings,
         proof: explanation.proof,
         total_line: format!("{} of {} found, {cash}/h together{of_commitments}", explanation.found, count(args.count, "node")),
         candidates,
@@ -170,6 +176,22 @@ pub(super) async fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     };
     out::print(args.output.format, &report, PlanReport::table)?;
     Ok(if short { Exit::Short } else { Exit::Done })
+}
+
+/// The policy, and what no node can be made by as far as the files of its suppliers are here.
+fn read(file: Option<&Path>, price_tables: &PriceTables) -> Result<(Policy, Vec<String>), CliError> {
+    let Some(file) = file else { return Ok((price_tables.policy(None)?, Vec::new())) };
+    let (name, text) = (files::shown(file), policy_text(file).map_err(PriceTablesError::from)?);
+    let mut faults = Vec::new();
+    let held = |raw: &RawPolicy| {
+        faults = classes::held(raw, None).faults;
+        Vec::new()
+    };
+    let read = policy_file::parse_with_doubts(&name, &text, Some(&price_tables.prices), held);
+    let (read, _) = read.map_err(|faults| PriceTablesError::from(PolicyError::Faults(faults)))?;
+    let faults = read.told(&name, &text, faults);
+    let warnings = faults.iter().map(|fault| format!("{name}:{}:{}: {}", fault.line, fault.column, fault.message)).collect();
+    Ok((read.value, warnings))
 }
 
 fn find_pool(catalogue: &Catalogue, text: &str, policy: &str) -> Result<PoolName, CliError> {

@@ -1,6 +1,6 @@
 //! `stoker policy`: is a policy file sound, what does it say in full, and how is one written.
 
-mod classes;
+pub(super) mod classes;
 mod effective;
 
 use std::path::{Path, PathBuf};
@@ -14,9 +14,11 @@ use stoker_core::choose::feasibility::warnings;
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::{Pool, RawPolicy};
 
-use super::args::{MarketArgs, NowArg, OutputArg};
+use super::args::{MarketArgs, NowArg, OutputArg, aws_file};
 use super::exit::{self, CliError, Exit};
 use super::out::{self, Format, Money};
+use classes::Held;
+use stoker_aws::config::Config;
 use stoker_service::clock::Clock;
 use stoker_service::feeds::policy_watch::PolicyError;
 use stoker_service::files;
@@ -51,7 +53,7 @@ struct CheckArgs {
         help = "Policy files, or manifests of ConfigMaps that hold policies; - for standard input"
     )]
     files: Vec<PathBuf>,
-    /// File aws.yaml as it is here, which Stoker reads at `config` of the supplier: node classes of pools are looked up in it
+    /// File aws.yaml as it is here, which Stoker reads at `config` of the supplier: node classes and regions of pools are looked up in it
     #[arg(long, value_name = "FILE")]
     aws_file: Option<PathBuf>,
     #[command(flatten)]
@@ -132,9 +134,10 @@ pub(super) fn run(args: &PolicyArgs) -> Result<Exit, CliError> {
 fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let aws = args.aws_file.as_deref().map(|file| aws_file("--aws-file", file)).transpose()?;
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
     for file in &args.files {
-        match check_file(file, &price_tables, Wall(now), args.aws_file.as_deref()) {
+        match check_file(file, &price_tables, Wall(now), aws.as_ref()) {
             Ok(checked) => {
                 for policy in checked {
                     match policy {
@@ -170,7 +173,7 @@ fn check_file(
     file: &Path,
     price_tables: &PriceTables,
     wall: Wall,
-    aws: Option<&Path>,
+    aws: Option<&Config>,
 ) -> Result<Vec<Result<CheckReport, Faults>>, CliError> {
     let (name, text) = (files::shown(file), price_tables::policy_text(file).map_err(PriceTablesError::from)?);
     let Some(held) = yaml::held_policies(&name, &text) else {
@@ -187,11 +190,15 @@ fn check_text(
     (name, text): (&str, &str),
     price_tables: &PriceTables,
     wall: Wall,
-    aws: Option<&Path>,
+    aws: Option<&Config>,
 ) -> Result<CheckReport, Faults> {
     let mut of_suppliers = Vec::new();
-    let classes = |raw: &RawPolicy| classes::unknown(raw, aws, &mut of_suppliers);
-    let (read, doubts) = policy_file::parse_with_doubts(name, text, Some(&price_tables.prices), classes)?;
+    let held = |raw: &RawPolicy| {
+        let Held { faults, doubts } = classes::held(raw, aws);
+        of_suppliers = doubts;
+        faults
+    };
+    let (read, doubts) = policy_file::parse_with_doubts(name, text, Some(&price_tables.prices), held)?;
     let of_suppliers = read.told(name, text, of_suppliers);
     let catalogue = price_tables.catalogue(read.value.clone());
     let placed = |doubt: &FileFault| format!("{name}:{}:{}: {}", doubt.line, doubt.column, doubt.message);

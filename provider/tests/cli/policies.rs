@@ -185,7 +185,9 @@ fn a_node_class_that_no_file_defines_is_a_fault_with_its_line() {
     let warning = unread.out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         warning.contains("policy.yaml:4:")
-            && warning.contains("cannot be read here, so nodeClass of pools is not checked: give it with --aws-file FILE"),
+            && warning.contains(
+                "cannot be read here, so nodeClass and regions of pools are not checked: give it with --aws-file FILE"
+            ),
         "{unread:?}"
     );
     let here = dir.path().join("here.yaml");
@@ -193,6 +195,8 @@ fn a_node_class_that_no_file_defines_is_a_fault_with_its_line() {
     let given = stoker(&["policy", "check", policy.to_str().unwrap(), "--aws-file", here.to_str().unwrap()]);
     assert!(given.code == 3 && given.err.contains("pools[1].nodeClass \"gqu\""), "{given:?}");
     std::fs::write(&aws, "kind: AwsSupplier\n").unwrap();
+    let refused = stoker(&["policy", "check", policy.to_str().unwrap(), "--aws-file", aws.to_str().unwrap()]);
+    assert!(refused.code == 3 && refused.err.contains("aws.yaml:1:1: ") && refused.err.contains("is missing"), "{refused:?}");
     let unsound = check();
     assert!(unsound.code == 0 && unsound.out.contains("has errors, so nodeClass"), "{unsound:?}");
     std::fs::write(&aws, stoker_fake_ec2::aws_yaml("http://127.0.0.1:9")).unwrap();
@@ -208,8 +212,31 @@ fn a_node_class_that_no_file_defines_is_a_fault_with_its_line() {
             "error: the file has errors; nothing was done",
         ]
     );
+    let planned = stoker(&["plan", "--policy", policy.to_str().unwrap(), "--pool", "right", "--count", "1"]);
+    let noted = planned.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(noted.contains("policy.yaml:17:14: pools[1].nodeClass \"gqu\" is no node class of its supplier"), "{planned:?}");
     // A plugin may know the class.
     let plugin = "{ name: own, kind: plugin, endpoint: \"http://127.0.0.1:9\" }";
     std::fs::write(&policy, policy_with(&aws).replace("suppliers: [", &format!("suppliers: [{plugin}, "))).unwrap();
     assert_eq!(check().code, 0, "{:?}", check());
+}
+
+#[test]
+fn a_region_that_the_file_of_aws_lacks_is_a_fault_or_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let (aws, policy) = (dir.path().join("aws.yaml"), dir.path().join("policy.yaml"));
+    std::fs::write(&aws, stoker_fake_ec2::aws_yaml("http://127.0.0.1:9")).unwrap();
+    let check = |regions: &str| {
+        let (right, _) = policy_with(&aws).split_once("- name: misspelt").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        std::fs::write(&policy, right.replace("regions: [us-east-1]", &format!("regions: [{regions}]"))).unwrap();
+        stoker(&["policy", "check", policy.to_str().unwrap()])
+    };
+    let none = check("us-west-2, eu-west-1");
+    let fault = "pools[0].where.regions has no region of aws.yaml, so the pool never gets a node: write one of us-east-1, or add one to \
+                 aws.yaml";
+    assert!(none.code == 3 && none.err.contains(fault), "{none:?}");
+    let some = check("us-east-1, us-west-2");
+    let warning = some.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let wanted = "pools[0].where.regions[1] \"us-west-2\" is no region of aws.yaml, so the pool gets no node there";
+    assert!(some.code == 0 && warning.contains(wanted), "{some:?}");
 }

@@ -48,7 +48,7 @@ pub(crate) fn aws_reference() -> String {
     block(&schema, &schema, "", &mut page);
     let _ = write!(
         page,
-        "\nSee also: [on EKS, from nothing](../tasks/eks.md), [fields of the policy](policy.md),\n\
+        "\nSee also: [on EKS, from nothing](../tasks/eks.md),\n[names, regions and logins](../tasks/aws-names.md), [fields of the policy](policy.md),\n\
          [the example](../../../manifests/examples/aws.yaml).\n"
     );
     page

@@ -31,6 +31,9 @@ const MOST_TAGS: usize = 40;
 /// How tags begin that are not the operator's.
 const TAKEN_TAGS: [&str; 3] = ["stoker.dev/", "kubernetes.io/", "aws:"];
 
+/// How the tag begins by which EKS knows machines of a cluster.
+const EKS_TAG: &str = "kubernetes.io/cluster/";
+
 /// The file as the rules accept it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -152,6 +155,11 @@ impl Config {
         self.classes.keys().map(NodeClassName::as_str)
     }
 
+    /// Names of the regions that machines are made in.
+    pub fn regions(&self) -> impl Iterator<Item = &str> {
+        self.regions.keys().map(Region::as_str)
+    }
+
     /// The JSON Schema of the file, for editors.
     pub fn schema() -> serde_json::Value {
         yaml::schema_of::<RawAws>()
@@ -255,9 +263,15 @@ impl Rules {
         for (at, region) in raw.iter().enumerate() {
             let path = path.index(at);
             self.holds(&path.key("name"), values::region(&region.name));
+            let endpoints = self.endpoints(&path.key("endpoints"), &region.endpoints);
             let role = region.assume_role.as_ref().map(|role| {
                 self.holds(&path.key("assumeRole").key("arn"), values::role(&role.arn));
-                Role { arn: role.arn.clone(), external_id: role.external_id.clone(), session: format!("stoker-{cluster}") }
+                Role {
+                    arn: role.arn.clone(),
+                    external_id: role.external_id.clone(),
+                    session: format!("stoker-{cluster}"),
+                    sts: endpoints.get(&Service::Sts).cloned(),
+                }
             });
             self.account(&path, region);
             self.given(&path.key("interruptionQueue"), region.interruption_queue.as_deref(), values::queue);
@@ -267,7 +281,7 @@ impl Rules {
                 security_groups: self.choice(&path.key("securityGroups"), &region.security_groups, "sg-"),
                 queue: region.interruption_queue.clone(),
                 role,
-                endpoints: self.endpoints(&path.key("endpoints"), &region.endpoints),
+                endpoints,
             };
             if let Ok(name) = Region::new(region.name.as_str())
                 && regions.insert(name, read).is_some()
@@ -313,9 +327,15 @@ impl Rules {
             _ => {}
         }
         for (at, id) in raw.ids.iter().enumerate() {
+            let path = path.key("ids").index(at);
             if !id.starts_with(prefix) {
-                self.add(&path.key("ids").index(at), format!("{} is no id: it begins with {prefix}", quoted(id)));
+                self.add(&path, format!("{} is no id: it begins with {prefix}", quoted(id)));
+            } else if raw.ids.iter().take(at).any(|before| before == id) {
+                self.add(&path, format!("{} is listed twice: remove one", quoted(id)));
             }
+        }
+        if raw.tags.contains_key("") {
+            self.add(&path.key("tags"), "has an empty key: write the key of the tag");
         }
         if raw.ids.is_empty() { Choice::Tags(raw.tags.clone()) } else { Choice::Ids(raw.ids.clone()) }
     }
@@ -329,11 +349,16 @@ impl Rules {
             let message = format!("is {disk_gib}: write {LEAST_DISK} to 16384, as node templates promise 100 GiB to pods");
             self.add(&path.key("disk").key("sizeGiB"), message);
         }
-        for (key, value, range) in [("throughput", throughput, 125..=2000), ("iops", iops, 3000..=80_000)] {
+        for (key, value, range) in [("throughput", throughput, values::GP3_THROUGHPUT), ("iops", iops, values::GP3_IOPS)] {
             if let Some(value) = value.filter(|value| !range.contains(value)) {
                 let message = format!("is {value}: gp3 takes {} to {}", range.start(), range.end());
                 self.add(&path.key("disk").key(key), message);
             }
+        }
+        self.holds(&path.key("disk").key("throughput"), values::throughput(throughput, iops));
+        self.holds(&path.key("disk").key("iops"), values::iops(iops, disk_gib));
+        if raw.placement_group.as_deref() == Some("") {
+            self.add(&path.key("placementGroup"), "is empty: name a placement group, or leave the field out");
         }
         self.given(&path.key("disk").key("kmsKey"), kms_key.as_deref(), values::kms_key);
         match &raw.user_data {
@@ -348,7 +373,9 @@ impl Rules {
         }
         for (key, value) in &raw.tags {
             let path = path.key("tags").key(key);
-            if let Some(taken) = TAKEN_TAGS.iter().find(|taken| key.starts_with(*taken)) {
+            if key.starts_with(EKS_TAG) {
+                self.add(&path, "is set by Stoker itself, for the cluster of the file: take it out");
+            } else if let Some(taken) = TAKEN_TAGS.iter().find(|taken| key.starts_with(*taken)) {
                 self.add(&path, format!("begins with {taken}, which is not yours to set: call it otherwise"));
             }
             if key.is_empty() {
@@ -387,6 +414,10 @@ impl Rules {
         }
         if let Some(id) = id.as_deref().filter(|id| !id.starts_with("ami-")) {
             self.add(&path.key("id"), format!("{} is no image: it begins with ami-", quoted(id)));
+        }
+        self.given(&path.key("ssm"), ssm.as_deref(), values::parameter);
+        if let Some(version) = version {
+            self.holds(&path.key("version"), values::release(*family, version));
         }
         if *family == Family::Custom && id.is_none() && ssm.is_none() {
             self.add(&path.key("id"), "is missing: name the custom image with id, or with ssm");

@@ -27,7 +27,7 @@ pub struct RawAws {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawCluster {
-    /// Its name in EKS.
+    /// Its name in EKS. Machines are tagged with `clusterName` of the policy, which may be another.
     pub name: String,
     /// Its region in EKS. Default: the first of `regions`.
     #[serde(default)]
@@ -66,7 +66,8 @@ pub struct RawRegion {
     pub subnets: RawChoice,
     /// Security groups of machines.
     pub security_groups: RawChoice,
-    /// Name of the queue of SQS with EC2's notices, of the same account and region. Left out, the Spot requests are asked every ten seconds.
+    /// Name of the queue of SQS with EC2's notices, of the same account and region and of this cluster alone. Left out, the Spot requests are
+    /// asked every ten seconds.
     #[serde(default)]
     pub interruption_queue: Option<String>,
     /// Role to act in. Default: the one that Stoker's own credentials have.
@@ -127,7 +128,8 @@ pub struct RawNodeClass {
     #[serde(default)]
     pub node_names: NodeNames,
     /// More user data. For AL2023 a script that begins with `#!`, or a `NodeConfig` that Stoker's is laid over; for Bottlerocket TOML that
-    /// Stoker's is laid over; for a custom image all of it, with the markers of boot templates such as `@STOKER_LABELS@`.
+    /// Stoker's is laid over; for a custom image all of it, with the markers of boot templates, of which `@STOKER_LABELS@` or
+    /// `@STOKER_TAINTS@` must be there. EC2 takes 16 KiB with what Stoker adds.
     #[serde(default)]
     pub user_data: Option<String>,
     /// Tags of machines, volumes and network interfaces, beside Stoker's own.
@@ -162,10 +164,10 @@ pub struct RawDisk {
     /// Its size, at least 105, of which node templates promise 100. Default: 105.
     #[serde(default, rename = "sizeGiB")]
     pub size_gib: Option<u32>,
-    /// MiB a second. Default: AWS's.
+    /// MiB a second, 125 to 2000 and at most a quarter of `iops`. Default: AWS's.
     #[serde(default)]
     pub throughput: Option<u32>,
-    /// Operations a second. Default: AWS's.
+    /// Operations a second, 3000 to 80000 and at most 500 a GiB. Default: AWS's.
     #[serde(default)]
     pub iops: Option<u32>,
     /// Key of KMS that encrypts it: `alias/…`, its id, or its ARN. Default: the account's for EBS.

@@ -39,7 +39,7 @@ nodeClasses:
   own:
     instanceProfile: stoker-node
     image: { family: custom, ssm: /own/parameter }
-    userData: '#!/bin/sh'
+    userData: 'kubeadm join # @STOKER_LABELS@ @STOKER_TAINTS@'
 "#;
 
 #[test]
@@ -170,6 +170,60 @@ nodeClasses:
 #[test]
 fn faults_of_every_kind_come_at_once() {
     golden("config", "mixed", &Config::parse("aws.yaml", MIXED).unwrap_err().to_string());
+}
+
+/// Values that EC2 would refuse at the first launch, or that mean something else than they seem to.
+const UNTRUE: &str = r#"
+apiVersion: stoker.dev/v1alpha1
+kind: AwsSupplier
+cluster: { name: prod }
+regions:
+- name: us-east-1a
+  subnets: { ids: [subnet-1, subnet-2, subnet-1] }
+  securityGroups: { tags: { "": prod } }
+nodeClasses:
+  disks:
+    instanceProfile: stoker-node
+    disk: { throughput: 1000 }
+    placementGroup: ""
+    tags: { kubernetes.io/cluster/prod: owned }
+  wide:
+    instanceProfile: stoker-node
+    disk: { sizeGiB: 110, throughput: 2000, iops: 80000 }
+    image: { version: latest }
+  rocket:
+    instanceProfile: stoker-node
+    image: { family: bottlerocket, version: v20260714 }
+  amazon:
+    instanceProfile: stoker-node
+    image: { version: 1.46.0 }
+  parameter:
+    instanceProfile: stoker-node
+    image: { ssm: aws/service/own }
+  unlabelled:
+    instanceProfile: stoker-node
+    image: { family: custom, id: ami-1 }
+    userData: "kubeadm join"
+  long:
+    instanceProfile: stoker-node
+    userData: |
+      #!/bin/sh
+      LONG
+"#;
+
+#[test]
+fn what_ec2_would_refuse_is_refused_before() {
+    let text = UNTRUE.replace("LONG", &"x".repeat(16_384));
+    golden("config", "untrue", &Config::parse("aws.yaml", &text).unwrap_err().to_string());
+    let zones = text.replace("us-east-1a", "us-west-2-lax-1a");
+    let zones = Config::parse("aws.yaml", &zones).unwrap_err().to_string();
+    assert!(zones.contains("\"us-west-2-lax-1a\" is a zone: write its region, us-west-2\n"), "{zones}");
+    for (good, better) in [
+        ("disk: { throughput: 750, iops: 3000 }", "image: { ssm: own-image }"),
+        ("disk: { sizeGiB: 160, iops: 80000, throughput: 2000 }", "image: { version: v20260714 }"),
+    ] {
+        Config::parse("aws.yaml", &file(&format!("    {good}\n    {better}\n"))).unwrap();
+    }
 }
 
 #[test]

@@ -1,29 +1,19 @@
 //! Whether a region's account is as `aws.yaml` says, and whether Stoker may do there what it does. Nothing is made or ended.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
-use stoker_core::base::ids::{InstanceType, LaunchKey, NodeGroupId, ZoneId, ZoneName};
-use stoker_core::facts::supply::LaunchRequest;
-use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
-use stoker_service::suppliers::Launch;
-use tokio::time::sleep;
+use stoker_core::base::ids::{InstanceType, NodeClassName, ZoneId};
+use stoker_core::market::offer::Arch;
+use stoker_core::market::price::PriceBook;
 
 use super::RegionSupplier;
-use super::launching::AGAIN_AFTER;
 use super::lookup::LookedUp;
-use crate::answers::{Done, QueueUrl};
-use crate::check::Finding;
+use super::trials::Sold;
+use crate::answers::QueueUrl;
+use crate::check::{Finding, OfPolicy};
 use crate::config::Config;
-use crate::launch::{Ordered, token};
-use crate::user_data::user_data;
-use crate::wire::{Class, Failure, Form, Service};
-
-/// The error that says that a launch would be allowed.
-const WOULD_WORK: &str = "DryRunOperation";
+use crate::wire::{Failure, Service};
 
 impl RegionSupplier {
     /// What works here, and what does not. What IAM does not allow is named by its action, wherever it was asked.
@@ -33,9 +23,10 @@ impl RegionSupplier {
     pub(crate) async fn check(
         &self,
         config: &Config,
-        specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>,
+        book: &PriceBook,
+        of_policy: Option<&OfPolicy>,
     ) -> Result<Vec<Finding>, String> {
-        let mut found = self.look_at_all(config, specs).await?;
+        let mut found = self.look_at_all(config, book, of_policy).await?;
         for action in self.api.denied() {
             let names_it = |one: &Finding| one.told.as_ref().is_err_and(|why| why.contains(&format!("{action}:")));
             if !found.iter().any(names_it) {
@@ -52,7 +43,8 @@ impl RegionSupplier {
     async fn look_at_all(
         &self,
         config: &Config,
-        specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>,
+        book: &PriceBook,
+        of_policy: Option<&OfPolicy>,
     ) -> Result<Vec<Finding>, String> {
         let mut found = Vec::new();
         match self.account().await {
@@ -68,28 +60,34 @@ impl RegionSupplier {
             Err(why) => self.check_each_place(config, why, &mut found).await,
         }
         let looked = looked.ok();
-        let offered = self.offerings().await;
-        let types = match &offered {
+        let types = match self.offerings().await {
             Ok(offered) => {
-                let is_ours = |zone| looked.as_ref().is_none_or(|looked| looked.subnets.contains_key(zone));
-                let ours: Vec<_> = offered.iter().filter(|(_, zone)| is_ours(zone)).cloned().collect();
-                let whose = if looked.is_some() { "zones with a subnet" } else { "all zones" };
-                found.push(self.works("types sold here", format!("{} in {whose}", ours.len())));
-                ours
+                let (row, types) = self.sold_here(offered, looked.as_deref());
+                found.push(self.finding("types sold here", row));
+                types
             }
             Err(failure) => {
-                found.push(self.fails("types sold here", failure));
-                Vec::new()
+                found.push(self.fails("types sold here", &failure));
+                BTreeSet::new()
             }
         };
-        if let Some(looked) = &looked {
-            self.check_launches(config, specs, looked, &types, &mut found).await;
+        let prices = self.spot_prices().await;
+        if let Some(looked) = looked.as_deref() {
+            let none = BTreeMap::new();
+            let sold = Sold { book, looked, types: &types, prices: prices.as_ref().unwrap_or(&none) };
+            let (trials, nothing) = match of_policy {
+                Some(of_policy) => self.trials_of_policy(config, &sold, of_policy),
+                None => self.trials_of_classes(config, &sold),
+            };
+            let needed: BTreeSet<_> = trials.iter().filter_map(|trial| trial.image(config)).collect();
+            self.check_images(config, looked, &needed, &mut found);
+            found.extend(nothing);
+            found.extend(self.try_out(config, looked, trials).await);
         } else {
             let why = "not tried without subnets, security groups and cluster: correct those, and check again";
             found.push(self.finding("launches, paid beforehand", Err(why.to_owned())));
         }
-        let prices = self.spot_prices().await.map(|prices| format!("{} in effect", prices.len()));
-        found.push(self.asked("spot prices", prices));
+        found.push(self.asked("spot prices", prices.map(|prices| format!("{} in effect", prices.len()))));
         let one = self.types.iter().take(1).cloned().collect();
         found.push(self.asked("list prices", self.list_prices(one).await.map(|()| "can be asked".to_owned())));
         let machines = self.machine_types().await.map(|types| format!("{} described", types.len()));
@@ -124,8 +122,8 @@ impl RegionSupplier {
     async fn check_each_place(&self, config: &Config, why: &str, found: &mut Vec<Finding>) {
         let (subnets, groups, cluster) = futures::join!(self.subnets(), self.groups(), self.cluster(config));
         let rows = [
-            self.asked("subnets", subnets.map(|found| format!("{} found", found.len()))),
-            self.asked("security groups", groups.map(|found| format!("{} found", found.len()))),
+            self.counted("subnets", subnets.map(|found| found.len()), |count| self.some_subnets(count)),
+            self.counted("security groups", groups.map(|found| found.len()), |count| self.some_groups(count)),
             self.asked("cluster", cluster.map(|found| format!("Kubernetes {} at {}", found.version, found.endpoint))),
         ];
         if rows.iter().all(|row| row.told.is_ok()) {
@@ -142,107 +140,67 @@ impl RegionSupplier {
             let told = if free == 0 { Err(format!("{told}; add a subnet, or free some")) } else { Ok(told) };
             found.push(self.finding(&format!("subnets in {zone}"), told));
         }
-        found.push(self.works("security groups", looked.groups.join(", ")));
+        if let Err(none) = self.some_subnets(looked.subnets.len()) {
+            found.push(self.finding("subnets", Err(none)));
+        }
+        let groups = self.some_groups(looked.groups.len()).map(|()| looked.groups.join(", "));
+        found.push(self.finding("security groups", groups));
         found.push(self.works("cluster", format!("Kubernetes {} at {}", looked.cluster.version, looked.cluster.endpoint)));
         found.extend(looked.faults.iter().map(|fault| self.finding("aws.yaml", Err(fault.clone()))));
     }
 
-    /// Asks EC2 whether it would make a machine of each class, on demand and by Spot.
-    async fn check_launches(
+    /// Shows the image of each class and architecture. There must be those that are `needed`, and one of each class.
+    fn check_images(
         &self,
         config: &Config,
-        specs: &BTreeMap<InstanceType, Arc<InstanceSpec>>,
         looked: &LookedUp,
-        types: &[(InstanceType, ZoneId)],
+        needed: &BTreeSet<(&NodeClassName, Arch)>,
         found: &mut Vec<Finding>,
     ) {
-        let sold = types.iter().find_map(|(name, zone)| Some((specs.get(name)?, zone)));
-        for (name, class) in &config.classes {
-            for bought in [CapacityType::OnDemand, CapacityType::Spot] {
-                let what = format!("launch {name}, {bought}");
-                let Some((spec, zone)) = sold else {
-                    found.push(self.finding(&what, Err("no GPU type is sold in a zone with a subnet".to_owned())));
-                    continue;
-                };
-                let launch = match self.trial(spec, zone, looked, bought) {
-                    Ok(launch) => launch,
-                    Err(why) => {
-                        found.push(self.finding(&what, Err(why)));
-                        continue;
-                    }
-                };
-                let image = looked.image(name, spec.arch).map_err(|none| none.why);
-                let data = user_data(&launch, class, &config.cluster.name, &looked.cluster);
-                let form = image.and_then(|image| data.map(|data| (image, data))).and_then(|(image, data)| {
-                    let subnet = looked.subnets.get(zone).and_then(|subnets| subnets.first()).ok_or("no subnet")?;
-                    let token = token(&looked.account, self.api.region(), &launch.request.key);
-                    let ordered = Ordered {
-                        launch: &launch,
-                        class_name: name,
-                        class,
-                        cluster: &self.cluster,
-                        eks: &looked.eks,
-                        token: &token,
-                        image,
-                        subnet: &subnet.subnet_id,
-                        groups: &looked.groups,
-                        reservation: None,
-                        user_data: &BASE64_STANDARD.encode(data),
-                    };
-                    Ok(ordered.form()?.with("DryRun", "true"))
-                });
-                found.push(match form {
-                    Err(why) => self.finding(&what, Err(why)),
-                    Ok(form) => match self.try_out(&form).await {
-                        Err(failure) if failure.code() == Some(WOULD_WORK) => {
-                            self.works(&what, format!("allowed, tried with {}", spec.instance_type))
-                        }
-                        Err(failure) => self.fails(&what, &failure),
-                        Ok(_) => self.finding(&what, Err("EC2 did not understand that this is a trial".to_owned())),
-                    },
-                });
+        for name in config.classes.keys() {
+            for arch in [Arch::Amd64, Arch::Arm64] {
+                let image = looked.image(name, arch);
+                let is_missed = needed.contains(&(name, arch)) || arch == Arch::Amd64 && looked.is_imageless(name);
+                if image.is_ok() || is_missed {
+                    let image = image.map(ToOwned::to_owned).map_err(|none| none.why);
+                    found.push(self.finding(&format!("image of {name}, {}", arch.as_str()), image));
+                }
             }
         }
     }
 
-    /// Tries a launch at the pace that EC2 takes, and once more where that is too fast: others may launch too.
-    async fn try_out(&self, form: &Form) -> Result<Done, Failure> {
-        self.turns.wait(self.pace()).await;
-        match self.api.change::<Done>(form).await {
-            Err(failure) if failure.class() == Class::Throttled => {
-                sleep(AGAIN_AFTER).await;
-                self.api.change::<Done>(form).await
-            }
-            other => other,
-        }
-    }
-
-    fn trial(
+    /// The types that are sold in zones with a subnet, and what to say of them. Where no subnets are known all zones count.
+    fn sold_here(
         &self,
-        spec: &Arc<InstanceSpec>,
-        zone: &ZoneId,
-        looked: &LookedUp,
-        bought: CapacityType,
-    ) -> Result<Launch, String> {
-        let name = looked.subnets.get(zone).and_then(|subnets| subnets.first()).map(|subnet| subnet.availability_zone.as_str());
-        let in_words = |error: stoker_core::base::ids::IdError| error.to_string();
-        let place = Place {
-            cloud: spec.cloud.clone(),
-            region: self.name.clone(),
-            zone: zone.clone(),
-            instance_type: spec.instance_type.clone(),
+        offered: BTreeSet<(InstanceType, ZoneId)>,
+        looked: Option<&LookedUp>,
+    ) -> (Result<String, String>, BTreeSet<(InstanceType, ZoneId)>) {
+        let elsewhere: BTreeSet<&str> = offered.iter().map(|(_, zone)| zone.as_str()).collect();
+        let elsewhere = elsewhere.into_iter().collect::<Vec<_>>().join(", ");
+        let has_subnet = |zone: &ZoneId| looked.is_none_or(|looked| looked.subnets.contains_key(zone));
+        let here: BTreeSet<_> = offered.into_iter().filter(|(_, zone)| has_subnet(zone)).collect();
+        let row = if !here.is_empty() {
+            let whose = if looked.is_some() { "zones with a subnet" } else { "all zones" };
+            Ok(format!("{} in {whose}", here.len()))
+        } else if !elsewhere.is_empty() {
+            Err(format!("none in a zone with a subnet: add a subnet in {elsewhere} to subnets in aws.yaml"))
+        } else if self.types.is_empty() {
+            Err("the price tables have no GPU type of this region: take it out of regions, or give tables with --prices-dir"
+                .to_owned())
+        } else {
+            Err("EC2 sells none of the GPU types that the price tables have here: take the region out of regions".to_owned())
         };
-        let request = LaunchRequest {
-            key: LaunchKey::new(format!("{}/check/00000000/0/1", self.cluster)).map_err(in_words)?,
-            group: NodeGroupId::new("check").map_err(in_words)?,
-            market: Market { place, capacity_type: bought },
-            zone_name: ZoneName::new(name.unwrap_or_default()).map_err(in_words)?,
-            reservation: None,
-        };
-        Ok(Launch { spec: Some(Arc::clone(spec)), ..request.into() })
+        (row, here)
     }
 
-    fn works(&self, what: &str, told: String) -> Finding {
+    fn counted(&self, what: &str, answer: Result<usize, Failure>, some: impl Fn(usize) -> Result<(), String>) -> Finding {
+        match answer {
+            Ok(count) => self.finding(what, some(count).map(|()| format!("{count} found"))),
+            Err(failure) => self.fails(what, &failure),
+        }
+    }
+
+    pub(super) fn works(&self, what: &str, told: String) -> Finding {
         self.finding(what, Ok(told))
     }
 

@@ -10,18 +10,35 @@ use crate::answers::{RecurringCharge, Reservation, ReservedInstance, ReservedIns
 use crate::config::Config;
 use crate::wire::{Failure, Form, MOST_PAGES, Service};
 
+/// How a note begins that says what could not be asked.
+pub const MISSING: &str = "missing:";
+
 impl RegionSupplier {
-    /// Its commitments of GPU machines, and what of them is to be looked at by people.
+    /// Its commitments of GPU machines, and what of them is to be looked at by people. What cannot be asked is a note that begins with
+    /// [`MISSING`].
     ///
     /// # Errors
-    /// When it cannot be asked; in words.
+    /// When there are no credentials; in words.
     pub(crate) async fn commitments(&self, config: &Config) -> Result<(Vec<RawCommitment>, Vec<String>), String> {
-        let looked = self.looked_up(config).await?;
-        let (_, reservations) = self.reservations().await.map_err(|failure| failure.to_string())?;
-        let form = Form::ec2("DescribeReservedInstances").filter("state", ["active"]);
-        let reserved: ReservedInstances = self.api.ask(Service::Ec2, &form).await.map_err(|failure| failure.to_string())?;
-        let is_gpu = |name: &str| self.types.iter().any(|known| known.as_str() == name);
+        let missing = |what: &str, why: &str| format!("{MISSING} {what} of {}: {why}", self.name);
+        match self.account().await {
+            Ok(_) => {}
+            Err(failure @ Failure::NoCredentials(_)) => return Err(failure.to_string()),
+            Err(failure) => return Ok((Vec::new(), vec![missing("all commitments", &failure.with_cure())])),
+        }
         let (mut all, mut notes) = (Vec::new(), Vec::new());
+        let looked = self.looked_up(config).await.map_err(|why| notes.push(missing("the zones' ids", &why))).ok();
+        let reservations = self.reservations().await.unwrap_or_else(|failure| {
+            notes.push(missing("reservations", &failure.with_cure()));
+            (self.api.now(), Vec::new())
+        });
+        let (_, reservations) = reservations;
+        let form = Form::ec2("DescribeReservedInstances").filter("state", ["active"]);
+        let reserved: ReservedInstances = self.api.ask(Service::Ec2, &form).await.unwrap_or_else(|failure| {
+            notes.push(missing("reserved instances", &failure.with_cure()));
+            ReservedInstances::default()
+        });
+        let is_gpu = |name: &str| self.types.iter().any(|known| known.as_str() == name);
         for one in reservations.iter().filter(|one| is_gpu(&one.instance_type)) {
             let is_block = one.reservation_type.as_deref() == Some("capacity-block");
             if is_block {
@@ -30,14 +47,19 @@ impl RegionSupplier {
                     "{id} is a capacity block: write its usdPerHour, what it cost over the hours that it lasts."
                 ));
             }
-            all.push(self.of_reservation(one, is_block, looked.zone_of(one).map(|zone| zone.to_string())));
+            let zone = one
+                .availability_zone_id
+                .clone()
+                .or_else(|| looked.as_ref()?.zone_id(&one.availability_zone).map(|id| id.to_string()));
+            all.push(self.of_reservation(one, is_block, zone));
         }
         for one in reserved.reserved_instances_set.iter().filter(|one| is_gpu(&one.instance_type)) {
-            let zone = one.availability_zone.as_deref().and_then(|name| looked.zone_id(name));
+            let zone = one.availability_zone.as_deref().and_then(|name| looked.as_ref()?.zone_id(name));
             all.push(RawCommitment { zone: zone.map(|zone| zone.to_string()), ..self.of_reserved(one) });
         }
         let plans = self.savings_plans().await.unwrap_or_else(|failure| {
-            notes.push(format!("Savings plans cannot be read: {failure}. Write those whose rates this cluster's nodes get."));
+            let cure = "write those whose rates this cluster's nodes get";
+            notes.push(missing("savings plans", &format!("{}; {cure}", failure.with_cure())));
             Vec::new()
         });
         for (plan, one) in plans.iter().filter_map(|plan| Some((plan, self.of_plan(plan)?))) {

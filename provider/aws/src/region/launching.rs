@@ -44,13 +44,13 @@ pub(super) const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const NOT_REACHED: SignedDuration = SignedDuration::from_secs(5);
 
 /// What a call needs beside the launch.
-struct Prepared<'a> {
-    class_name: &'a NodeClassName,
-    class: &'a NodeClass,
-    image: &'a str,
+pub(super) struct Prepared<'a> {
+    pub(super) class_name: &'a NodeClassName,
+    pub(super) class: &'a NodeClass,
+    pub(super) image: &'a str,
     /// Base64.
-    user_data: String,
-    reservation: Option<(String, bool)>,
+    pub(super) user_data: String,
+    pub(super) reservation: Option<(String, bool)>,
 }
 
 impl RegionSupplier {
@@ -122,7 +122,12 @@ impl RegionSupplier {
     }
 
     /// What a call needs beside the launch.
-    fn prepared<'a>(&self, config: &'a Config, launch: &Launch, looked: &'a LookedUp) -> Result<Prepared<'a>, Meaning> {
+    pub(super) fn prepared<'a>(
+        &self,
+        config: &'a Config,
+        launch: &Launch,
+        looked: &'a LookedUp,
+    ) -> Result<Prepared<'a>, Meaning> {
         let config_fault = |why: String| Meaning::No(Refusal::of_market(RefusalKind::Config, why));
         let (name, class) = class_of(config, launch.node_class.as_ref()).map_err(config_fault)?;
         let image = looked.image(name, arch_of(launch)).map_err(|no_image| match no_image {
@@ -300,12 +305,15 @@ fn arch_of(launch: &Launch) -> Arch {
 }
 
 /// The reservation that a launch is bought from, where the policy calls it by its id.
-fn named_reservation(launch: &Launch) -> Option<&str> {
+pub(super) fn named_reservation(launch: &Launch) -> Option<&str> {
     launch.request.reservation.as_deref().filter(|name| name.starts_with("cr-"))
 }
 
 /// The class that a pool names; where it names none, the only one.
-fn class_of<'a>(config: &'a Config, name: Option<&NodeClassName>) -> Result<(&'a NodeClassName, &'a NodeClass), String> {
+pub(super) fn class_of<'a>(
+    config: &'a Config,
+    name: Option<&NodeClassName>,
+) -> Result<(&'a NodeClassName, &'a NodeClass), String> {
     if let Some(name) = name {
         return config.classes.get_key_value(name).ok_or_else(|| format!("aws.yaml has no node class {name}"));
     }

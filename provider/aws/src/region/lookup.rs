@@ -62,8 +62,11 @@ pub(crate) struct LookedUp {
     images: BTreeMap<(NodeClassName, Arch), Result<String, NoImage>>,
     classes: BTreeMap<NodeClassName, NodeClass>,
     of_cluster: Cluster,
-    /// What is wrong with what was found.
+    /// What is wrong with what was found, but for what there is none of.
     pub(crate) faults: Vec<String>,
+    /// That there is no subnet or group, with the cure.
+    no_subnet: Option<String>,
+    no_group: Option<String>,
 }
 
 impl LookedUp {
@@ -80,6 +83,21 @@ impl LookedUp {
                 Err(NoImage { why, is_certain: false })
             }
         }
+    }
+
+    /// Whether there is no image of that class here, of any architecture.
+    pub(super) fn is_imageless(&self, class: &NodeClassName) -> bool {
+        [Arch::Amd64, Arch::Arm64].iter().all(|arch| self.image(class, *arch).is_err())
+    }
+
+    /// All that is wrong with what was found. A region may have no machines of an architecture, and then no image either.
+    pub(super) fn all_faults(&self) -> impl Iterator<Item = String> {
+        let none = [&self.no_subnet, &self.no_group].into_iter().flatten();
+        let imageless = self.classes.keys().filter(|name| self.is_imageless(name)).filter_map(|name| {
+            let none = self.image(name, Arch::Amd64).err()?;
+            Some(format!("node class {name}: {}", none.why))
+        });
+        none.chain(&self.faults).cloned().chain(imageless)
     }
 
     /// The class of that name.
@@ -210,16 +228,11 @@ impl RegionSupplier {
         let mut faults = Vec::new();
         let vpcs: BTreeSet<&str> =
             subnets.iter().map(|one| one.vpc_id.as_str()).chain(groups.iter().map(|(_, vpc)| vpc.as_str())).collect();
-        if subnets.is_empty() {
-            faults.push("no subnet is found: correct subnets in aws.yaml, or tag one".to_owned());
-        }
-        if groups.is_empty() {
-            faults.push("no security group is found: correct securityGroups in aws.yaml, or tag one".to_owned());
-        }
         if vpcs.len() > 1 {
             let vpcs = vpcs.into_iter().collect::<Vec<_>>().join(", ");
             faults.push(format!("subnets and security groups are of several VPCs ({vpcs}): choose those of one"));
         }
+        let (no_subnet, no_group) = (self.some_subnets(subnets.len()).err(), self.some_groups(groups.len()).err());
         let kept =
             before.filter(|before| before.of_cluster == config.cluster && before.cluster_at.elapsed() < CLUSTER_COUNTS_FOR);
         let (cluster, cluster_at) = match kept {
@@ -237,14 +250,6 @@ impl RegionSupplier {
             subnets.sort_by_key(|subnet| std::cmp::Reverse(subnet.available_ip_address_count));
         }
         let images = self.images(config, &cluster, before).await;
-        for ((class, arch), why) in images.iter().filter_map(|(of, image)| Some((of, image.as_ref().err()?))) {
-            // A region may have no machines of an architecture, and then no image either.
-            let has_none = images.get(&(class.clone(), Arch::Arm64)).is_some_and(Result::is_err);
-            if *arch == Arch::Amd64 && has_none {
-                faults.push(format!("node class {class}: {}", why.why));
-            }
-        }
-        faults.dedup();
         let (at, classes, of_cluster) = (Instant::now(), config.classes.clone(), config.cluster.clone());
         let groups = groups.into_iter().map(|(id, _)| id).collect();
         let eks = config.cluster.name.clone();
@@ -262,7 +267,25 @@ impl RegionSupplier {
             images,
             classes,
             faults,
+            no_subnet,
+            no_group,
         })
+    }
+
+    /// That there are subnets.
+    ///
+    /// # Errors
+    /// When there are none; in words.
+    pub(super) fn some_subnets(&self, found: usize) -> Result<(), String> {
+        some(found, "subnet", "subnets", &self.config.subnets)
+    }
+
+    /// The same of security groups.
+    ///
+    /// # Errors
+    /// When there are none; in words.
+    pub(super) fn some_groups(&self, found: usize) -> Result<(), String> {
+        some(found, "security group", "securityGroups", &self.config.security_groups)
     }
 
     pub(super) async fn subnets(&self) -> Result<Vec<Subnet>, Failure> {
@@ -404,6 +427,19 @@ fn source(class: &NodeClass, arch: Arch, version: &str) -> Source {
             eks(&format!("amazon-eks-node-al2023-{arch}-nvidia-{version}-{release}"))
         }
     })
+}
+
+/// That something was found of what a file chooses.
+fn some(found: usize, what: &str, key: &str, choice: &Choice) -> Result<(), String> {
+    let chosen = match choice {
+        _ if found > 0 => return Ok(()),
+        Choice::Ids(ids) => format!("ids {}", ids.join(", ")),
+        Choice::Tags(tags) => {
+            format!("tags {}", tags.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", "))
+        }
+    };
+    let cure = if matches!(choice, Choice::Tags(_)) { ", or tag one" } else { "" };
+    Err(format!("no {what} is found by {chosen}: correct {key} in aws.yaml{cure}"))
 }
 
 /// The call that finds what a file chooses.

@@ -9,6 +9,7 @@ mod listing;
 mod lookup;
 mod notices;
 mod quotas;
+mod trials;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 
 use crate::config::RegionConfig;
 use crate::wire::Api;
+pub use commitments::MISSING;
 use facts::Facts;
 use listing::Listed;
 pub(crate) use listing::Shutdown;
@@ -154,7 +156,7 @@ impl RegionSupplier {
     pub(crate) fn faults(&self) -> Vec<String> {
         let known = self.known();
         let of_listing = known.listing.iter().flat_map(Listed::faults);
-        let of_look = known.looked_up.iter().flat_map(|looked| looked.faults.iter().cloned());
+        let of_look = known.looked_up.iter().flat_map(|looked| looked.all_faults());
         let failed = [&known.look_failed, &known.notices_failed].into_iter().flatten().cloned();
         let mut faults: Vec<String> = failed.chain(of_look).chain(known.facts.faults()).chain(of_listing).collect();
         faults.extend(self.api.clock_fault());

@@ -30,7 +30,7 @@ nodeClasses:
   own:
     instanceProfile: stoker-node
     image: { family: custom, ssm: /own/image }
-    userData: x
+    userData: join @STOKER_LABELS@
     disk: { kmsKey: alias/nodes }
     placementGroup: training
   keyed: { instanceProfile: stoker-node, image: { id: ami-1 }, disk: { kmsKey: 1234abcd-12ab-34cd-56ef-1234567890ab } }

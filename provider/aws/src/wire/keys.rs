@@ -11,6 +11,8 @@ use aws_credential_types::provider::{ProvideCredentials as _, SharedCredentialsP
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use stoker_core::base::text::with_causes;
 
+use super::no_keys::why_none;
+
 /// How long before their end credentials are fetched anew.
 const AHEAD: Duration = Duration::from_mins(5);
 
@@ -23,13 +25,19 @@ pub(crate) struct Role {
     pub(crate) arn: String,
     pub(crate) external_id: Option<String>,
     pub(crate) session: String,
+    /// Where STS is asked for it; `None` for its own address.
+    pub(crate) sts: Option<String>,
 }
 
 /// Credentials, fetched when they are needed.
 #[derive(Debug)]
 pub(crate) struct Keys {
     provider: SharedCredentialsProvider,
+    /// Of a role that is assumed: with what, and its name and where STS is.
+    assumed: Option<(SharedCredentialsProvider, String)>,
     held: Mutex<Option<Held>>,
+    /// Why there were none the first time: a profile says it only then.
+    first_failure: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone)]
@@ -44,21 +52,23 @@ impl Keys {
         let tls = Provider::Rustls(CryptoMode::Ring);
         let http = aws_smithy_http_client::Builder::new().tls_provider(tls).build_https();
         let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http).region(Region::new(region.to_owned()));
-        let config: SdkConfig = loader.load().await;
-        let provider = match role {
-            Some(Role { arn, external_id, session }) => {
-                let mut role = AssumeRoleProvider::builder(arn).session_name(session).configure(&config);
-                if let Some(id) = external_id {
-                    role = role.external_id(id);
-                }
-                Some(SharedCredentialsProvider::new(role.build().await))
-            }
-            None => config.credentials_provider(),
-        };
+        let config: SdkConfig = Box::pin(loader.load()).await;
         // The defaults always have one.
-        Self::from(provider.unwrap_or_else(|| {
+        let base = config.credentials_provider().unwrap_or_else(|| {
             SharedCredentialsProvider::new(aws_config::environment::EnvironmentVariableCredentialsProvider::new())
-        }))
+        });
+        let Some(Role { arn, external_id, session, sts }) = role else { return Self::from(base) };
+        let host = sts.clone().unwrap_or_else(|| format!("https://sts.{region}.amazonaws.com"));
+        let config = match sts {
+            Some(address) => config.into_builder().endpoint_url(address).build(),
+            None => config,
+        };
+        let assumed = Some((base, format!("{arn} at {host}")));
+        let mut role = AssumeRoleProvider::builder(arn).session_name(session).configure(&config);
+        if let Some(id) = external_id {
+            role = role.external_id(id);
+        }
+        Self { assumed, ..Self::from(SharedCredentialsProvider::new(Box::pin(role.build()).await)) }
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Held>> {
@@ -75,10 +85,29 @@ impl Keys {
         if let Some(held) = self.held().as_ref().filter(|held| now < held.until) {
             return Ok(held.credentials.clone());
         }
-        let credentials = self.provider.provide_credentials().await.map_err(|error| why_none(&error))?;
+        let credentials = match self.provider.provide_credentials().await {
+            Ok(credentials) => credentials,
+            Err(error) => return Err(self.why_none(&error).await),
+        };
         let until = credentials.expiry().and_then(|end| end.checked_sub(AHEAD)).unwrap_or(now + KEPT_FOR);
         *self.held() = Some(Held { credentials: credentials.clone(), until });
         Ok(credentials)
+    }
+
+    /// Why there are none, for people.
+    async fn why_none(&self, error: &CredentialsError) -> String {
+        let in_words = |error: &CredentialsError| {
+            why_none(&with_causes(error), !matches!(error, CredentialsError::CredentialsNotLoaded(_)))
+        };
+        let why = match &self.assumed {
+            Some((base, role)) => match base.provide_credentials().await {
+                Ok(_) => format!("cannot assume {role}: {}", with_causes(error)),
+                Err(error) => in_words(&error),
+            },
+            None => in_words(error),
+        };
+        let mut first = self.first_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if why.contains("initialization error already taken") { first.get_or_insert(why) } else { first.insert(why) }.clone()
     }
 
     /// AWS did not take them: the next call fetches them anew.
@@ -87,19 +116,8 @@ impl Keys {
     }
 }
 
-/// Why there are no credentials. An instance is asked last, and on most machines there is none: what is missing then is any of them.
-fn why_none(error: &CredentialsError) -> String {
-    let why = with_causes(error);
-    if matches!(error, CredentialsError::CredentialsNotLoaded(_)) || why.contains("IMDS") {
-        return "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; in a pod, give its service account a role by Pod \
-                Identity or IRSA"
-            .to_owned();
-    }
-    why
-}
-
 impl From<SharedCredentialsProvider> for Keys {
     fn from(provider: SharedCredentialsProvider) -> Self {
-        Self { provider, held: Mutex::default() }
+        Self { provider, assumed: None, held: Mutex::default(), first_failure: Mutex::default() }
     }
 }

@@ -6,6 +6,7 @@ mod cure;
 mod failure;
 mod form;
 mod keys;
+mod no_keys;
 mod transport;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -11,7 +11,7 @@ use aws_credential_types::provider::future::ProvideCredentials as Provided;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use stoker_aws::check::Finding;
+use stoker_aws::check::{Finding, OfPolicy};
 use stoker_aws::config::Config;
 use stoker_aws::{Access, Aws, NoAnswer, Transport};
 use stoker_core::base::engine_clock::Wall;
@@ -238,9 +238,14 @@ impl Bench {
 
     /// What `stoker aws check` finds.
     pub(crate) async fn check(&self) -> Vec<Finding> {
+        self.check_pools(None).await
+    }
+
+    /// The same of the pools of a policy.
+    pub(crate) async fn check_pools(&self, of_policy: Option<&OfPolicy>) -> Vec<Finding> {
         let config = Config::parse("aws.yaml", &self.file).unwrap();
         let access = access(&self.transport, &self.clock, &self.key);
-        stoker_aws::check::check(&config, &ClusterName::new("prod").unwrap(), &BOOK, &access).await.unwrap()
+        stoker_aws::check::check(&config, &ClusterName::new("prod").unwrap(), &BOOK, &access, of_policy).await.unwrap()
     }
 
     /// All that the supplier says is wrong, one a line.

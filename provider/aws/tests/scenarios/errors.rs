@@ -1,7 +1,10 @@
 //! What each error of a launch means: the table of the contract, row by row, by the call itself.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use stoker_aws::check::OfPolicy;
+use stoker_core::base::ids::SupplierName;
 use stoker_core::facts::supply::RefusalKind::{self, Config, OutOfCapacity, Permission, QuotaExceeded};
 use stoker_core::facts::supply::{LaunchOutcome, RefusalScope};
 use stoker_core::market::offer::CapacityType;
@@ -253,4 +256,30 @@ async fn the_check_names_each_right_that_is_missing() {
         let denied: BTreeSet<String> = bench.check().await.into_iter().filter_map(|one| one.denied).collect();
         assert_eq!(denied, [action.to_owned()].into());
     }
+}
+
+/// Of more launches than one run tries the first zone of each pool and market comes first, and the rest are named.
+#[tokio::test(start_paused = true)]
+async fn a_check_tries_forty_launches_and_names_the_others() {
+    let bench = Bench::new().await;
+    let pool = |at| {
+        format!(
+            "- {{ name: p{at}, workload: training, gpu: {{ models: [L4] }}, where: {{ clouds: [aws], regions: [us-east-1] }}, \
+             nodeClass: gpu, limits: {{ maxNodes: 1 }} }}\n"
+        )
+    };
+    let pools: String = (0..7).map(pool).collect();
+    let text = format!(
+        "apiVersion: stoker.dev/v1alpha1\nkind: Policy\nclusterName: prod\nsuppliers: [{{ name: aws, kind: aws, config: /aws.yaml }}]\n\
+         pools:\n{pools}"
+    );
+    let policy = Arc::new(stoker_service::policy_file::parse("policy.yaml", &text, None).unwrap());
+    let found = bench.check_pools(Some(&OfPolicy { policy, supplier: SupplierName::new("aws").unwrap() })).await;
+    assert_eq!(bench.count("RunInstances"), 40);
+    let row = |what: &str| found.iter().find(|one| one.what == what).and_then(|one| one.told.as_deref().ok()).unwrap();
+    assert_eq!(row("launch for p6, on-demand"), "allowed in use1-az1, use1-az2, tried with g6.xlarge");
+    assert_eq!(
+        row("launches not tried"),
+        "2 of 42, as one run tries 40: launch for p6, spot in use1-az4; launch for p6, on-demand in use1-az4"
+    );
 }
