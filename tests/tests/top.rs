@@ -112,8 +112,8 @@ async fn a_person_watches_filters_and_explains_nodes_that_come() -> anyhow::Resu
     terminal.shows(|screen| screen.contains("no picture for") && screen.contains(&node), LONG)?;
     terminal.press("q")?;
     let begun = Instant::now();
-    while terminal.ended()? != Some(0) {
-        ensure!(begun.elapsed() < LONG, "it does not end: {:?}\n{}", terminal.ended()?, terminal.screen()?);
+    while !terminal.ended() {
+        ensure!(begun.elapsed() < LONG, "it does not end:\n{}", terminal.screen()?);
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
