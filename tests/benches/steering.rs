@@ -140,7 +140,7 @@ async fn fleet(nodes: u32) -> Result<Figures> {
     });
     let metrics = Metrics::register(&mut Registry::default());
     let readings = Readings::new(Clock::system(), Some(kube.facts()), Arc::default(), ProbeMetrics::default());
-    let companion = Companion { client, view, feed: kube, act, book, metrics, readings, promised };
+    let companion = Companion { client, view, feed: kube, act, book, metrics, readings, promised, replicas: None };
     let running = [tokio::spawn(feed.run()), tokio::spawn(follow), tokio::spawn(companion.run())];
     sleep(SETTLED).await;
     server.take_writes();
