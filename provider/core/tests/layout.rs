@@ -48,8 +48,8 @@ const SERVICE: &[Row] = &[
     ("yaml", &["files"]),
     ("policy_file", &["yaml"]),
     ("listener", &["files", "fs_events"]),
-    ("certs", &["listener"]),
     ("kube", &["clock", "files", "listener"]),
+    ("certs", &["kube", "listener"]),
     ("publish", &["clock", "kube", "listener"]),
     ("act", &["clock", "failpoints", "kube", "suppliers"]),
     (
