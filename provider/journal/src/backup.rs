@@ -9,7 +9,7 @@ use super::place::{Location, Place};
 use super::read::Reader;
 use super::readings::Readings;
 use super::state_lock::StateLock;
-use super::store::{Connection, JOURNAL, Store, Transaction, files, with_suffix};
+use super::store::{Connection, JOURNAL, Store, Transaction, files, seal, with_suffix};
 use super::write::Writer;
 use super::{Journal, error, marker, private};
 
@@ -41,6 +41,9 @@ impl Reader {
     async fn write_backup(&self, part: &Path, to: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         if let Location::Database(_) = self.store.at() {
             let made = self.copy_journal(&Place::from(part), Copied::AsIs).await;
+            if made.is_ok() {
+                seal(&part.join(JOURNAL.file)).await?;
+            }
             let placed = made.is_ok().then(|| fs::rename(part.join(JOURNAL.file), to));
             // Where it was never made there is nothing to remove.
             let _ = fs::remove_dir_all(part);

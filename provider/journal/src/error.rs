@@ -200,8 +200,23 @@ pub enum JournalError {
         /// What PostgreSQL said.
         source: StoreError,
     },
+    /// The server takes no writes.
+    #[error("journal {at}: PostgreSQL is read-only there, as a standby is; give the address of the primary")]
+    ReadOnly {
+        /// The journal.
+        at: Location,
+    },
+    /// Another Stoker has it open.
+    #[error(
+        "journal {at}: in use by another Stoker; two that know nothing of each other would buy every node twice: stop that one, or \
+         give both --lease NAMESPACE/NAME"
+    )]
+    InUse {
+        /// The journal.
+        at: Location,
+    },
     /// Another replica leads: what this one writes does not count any more.
-    #[error("journal {at}: another replica leads since, and this one writes no more")]
+    #[error("journal {at}: another Stoker has taken it over, and this one writes no more; two need --lease NAMESPACE/NAME")]
     Fenced {
         /// The journal.
         at: Location,
@@ -233,6 +248,8 @@ impl JournalError {
             Self::OutOfOrder { .. } => "out-of-order",
             Self::OldServer { .. } => "old-server",
             Self::Denied { .. } => "denied",
+            Self::ReadOnly { .. } => "read-only",
+            Self::InUse { .. } => "in-use",
             Self::Fenced { .. } => "fenced",
         }
     }
@@ -266,6 +283,7 @@ impl JournalError {
             Some(ErrorKind::Damage) => Self::Corrupt { at, source: said(source) },
             Some(ErrorKind::Full) => Self::Full { at, source: said(source) },
             Some(ErrorKind::Denied) => Self::Denied { at, source: said(source) },
+            Some(ErrorKind::ReadOnly) => Self::ReadOnly { at },
             None => Self::Open { at, source },
         }
     }
@@ -276,6 +294,7 @@ impl JournalError {
             Some(ErrorKind::Damage) => Self::Corrupt { at, source },
             Some(ErrorKind::Full) => Self::Full { at, source },
             Some(ErrorKind::Denied) => Self::Denied { at, source },
+            Some(ErrorKind::ReadOnly) => Self::ReadOnly { at },
             None if matches!(source, StoreError::Fenced) => Self::Fenced { at },
             None => Self::Write { at, source },
         }
@@ -286,7 +305,7 @@ impl JournalError {
         match source.kind() {
             Some(ErrorKind::Damage) => Self::Corrupt { at, source },
             Some(ErrorKind::Denied) => Self::Denied { at, source },
-            Some(ErrorKind::Full) | None => Self::Read { at, source },
+            Some(ErrorKind::Full | ErrorKind::ReadOnly) | None => Self::Read { at, source },
         }
     }
 }
@@ -344,6 +363,8 @@ enum ErrorKind {
     Full,
     /// The role may not.
     Denied,
+    /// The server takes no writes.
+    ReadOnly,
 }
 
 impl StoreError {
@@ -369,7 +390,7 @@ impl<T> While<T> for Result<T, sqlx::Error> {
 
 /// Whether the database says what people can cure: that there is no room, or that the role may not.
 pub(super) fn has_own_cure(error: &sqlx::Error) -> bool {
-    matches!(kind(error), Some(ErrorKind::Full | ErrorKind::Denied))
+    matches!(kind(error), Some(ErrorKind::Full | ErrorKind::Denied | ErrorKind::ReadOnly))
 }
 
 // SQLite's own.
@@ -386,7 +407,9 @@ fn kind(error: &sqlx::Error) -> Option<ErrorKind> {
         return match &*code {
             "XX001" | "XX002" => Some(ErrorKind::Damage),
             "53100" => Some(ErrorKind::Full),
-            "42501" => Some(ErrorKind::Denied),
+            // Also where no schema is there, or none that the role may use.
+            "42501" | "3F000" => Some(ErrorKind::Denied),
+            "25006" => Some(ErrorKind::ReadOnly),
             _ => None,
         };
     }

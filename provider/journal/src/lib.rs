@@ -180,6 +180,17 @@ impl Journal {
         Self::open_while(&place.into(), &|| true).await
     }
 
+    /// Whether it may be opened by one that knows of no others: no other Stoker has it. Of a state directory the lock says so.
+    ///
+    /// # Errors
+    /// Where another has it, or that cannot be asked.
+    pub async fn ensure_alone(place: &Place) -> Result<(), JournalError> {
+        match place {
+            Place::Directory(_) => Ok(()),
+            Place::Database(url) => store::wait_for_others(url).boxed().await,
+        }
+    }
+
     /// The same, unless this process may not any more by the time that it would count.
     pub async fn open_while(place: &Place, still: &(dyn Fn() -> bool + Sync)) -> Result<(Self, Restored), JournalError> {
         let store = loop {

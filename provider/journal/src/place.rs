@@ -41,6 +41,9 @@ impl fmt::Display for Place {
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(Url);
 
+/// Parameters that an address may have: the driver warns of others with their values, and goes on.
+const PARAMETERS: [&str; 9] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "options", "user", "password", "host", "port"];
+
 /// Why a text is no address of a database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: write postgres://ROLE:PASSWORD@HOST/DATABASE")]
@@ -58,7 +61,18 @@ impl FromStr for DatabaseUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // The text may hold a password, and is in no message.
-        let url: Url = text.parse().map_err(|why| DatabaseUrlError(format!("the journal's address cannot be read ({why})")))?;
+        let wrong = |why: String| Err(DatabaseUrlError(why));
+        if text.is_empty() {
+            return wrong("the journal's address is empty".to_owned());
+        }
+        if !text.contains("://") {
+            return wrong("the journal's address is a path, and --state-dir is what keeps it in a directory".to_owned());
+        }
+        let escaped = "a /, ?, # or @ of the password is written %2F, %3F, %23 or %40";
+        let url: Url = match text.parse() {
+            Ok(url) => url,
+            Err(why) => return wrong(format!("the journal's address cannot be read ({why}; {escaped})")),
+        };
         if !matches!(url.scheme(), "postgres" | "postgresql") {
             return Err(DatabaseUrlError(format!(
                 "the journal's address begins with {}, which is not PostgreSQL",
@@ -67,6 +81,16 @@ impl FromStr for DatabaseUrl {
         }
         if url.path().trim_matches('/').is_empty() {
             return Err(DatabaseUrlError("the journal's address names no database".to_owned()));
+        }
+        // Else a part of the password would be taken for the host, and shown.
+        if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) || url.fragment().is_some() {
+            return wrong(format!("the journal's address has an @ or # after its host ({escaped})"));
+        }
+        if let Some((unknown, _)) = url.query_pairs().find(|(name, _)| !PARAMETERS.contains(&&**name)) {
+            return wrong(format!(
+                "the journal's address has a parameter {unknown:?}, which is none of {}",
+                PARAMETERS.join(", ")
+            ));
         }
         Ok(Self(url))
     }
@@ -171,7 +195,10 @@ mod tests {
             ("mysql://a:hunter2@b/c", "begins with mysql"),
             ("postgres://a:hunter2@b/", "names no database"),
             ("postgres://a:hunter2@b:port/c", "cannot be read"),
-            ("/var/lib/stoker", "cannot be read"),
+            ("/var/lib/stoker", "--state-dir"),
+            ("", "is empty"),
+            ("postgres://a:123/hunter2@b/c", "after its host"),
+            ("postgres://a:hunter2@b/c?pasword=hunter3", "a parameter \"pasword\""),
         ] {
             let error = text.parse::<DatabaseUrl>().unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("write postgres://") && !error.contains("hunter"), "{error}");

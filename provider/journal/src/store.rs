@@ -21,8 +21,8 @@ use super::error::{JournalError, StoreError, While as _, has_own_cure};
 use super::place::{DatabaseUrl, Location, Place};
 use crate::private;
 
-pub(super) use postgres::Epoch;
-pub(super) use sqlite::{files, with_suffix};
+pub(super) use postgres::{Epoch, wait_for_others};
+pub(super) use sqlite::{files, seal, with_suffix};
 
 /// Whether this process may still be the one that writes.
 pub(super) type Still<'a> = &'a (dyn Fn() -> bool + Sync);

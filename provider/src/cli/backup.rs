@@ -107,6 +107,8 @@ pub(super) async fn journal(args: &JournalArgs) -> Result<Exit, CliError> {
     for place in [from, to] {
         if let Place::Directory(dir) = place {
             locks.push(StateLock::take(dir).map_err(CliError::other)?);
+        } else {
+            Journal::ensure_alone(place).await?;
         }
     }
     // Looked at before it is opened for writing, which would make one.

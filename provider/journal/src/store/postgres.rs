@@ -18,6 +18,9 @@ const LEAST_RELEASE: u32 = 14;
 const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
 const STATEMENT_WITHIN: Duration = Duration::from_secs(10);
 
+/// For so many seconds another Stoker may still be connected that was just ended.
+const OTHERS_GO_WITHIN: u32 = 5;
+
 /// How long a look at what a database is may take.
 const LOOKED_WITHIN: Duration = Duration::from_secs(15);
 
@@ -107,6 +110,33 @@ impl Store {
         }
         db.commit().await.during("taking the lead")?;
         Ok(Epoch(epoch, word))
+    }
+}
+
+/// Waits a moment until no other Stoker is connected to a database: one that was killed is gone soon.
+///
+/// # Errors
+/// Where another stays, or the database cannot be asked.
+pub(in super::super) async fn wait_for_others(url: &DatabaseUrl) -> Result<(), JournalError> {
+    let at = Location::Database(url.to_string());
+    let count = "SELECT COUNT(*) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND application_name = 'stoker' AND pid <> pg_backend_pid()";
+    let look = async {
+        let mut db = options(url).connect().await?;
+        let mut others: i64 = sqlx::query_scalar(count).fetch_one(&mut db).await?;
+        for _ in 0..OTHERS_GO_WITHIN {
+            if others == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            others = sqlx::query_scalar(count).fetch_one(&mut db).await?;
+        }
+        sqlx::Connection::close(db).await.map(|()| others)
+    };
+    match look.await {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(JournalError::InUse { at }),
+        Err(source) => Err(JournalError::opening(&at, source)),
     }
 }
 

@@ -128,6 +128,13 @@ fn address(url: &str) -> Result<AnyConnectOptions, sqlx::Error> {
     url.parse()
 }
 
+/// Makes one file of a database that nobody has open, to be read where nothing can be written.
+pub(in super::super) async fn seal(path: &Path) -> Result<(), sqlx::Error> {
+    let mut db = address(&format!("{}?mode=rw", of_path(path)?))?.connect().await?;
+    sqlx::query("PRAGMA journal_mode = DELETE").execute(&mut db).await?;
+    db.close().await
+}
+
 /// A database's file and those that SQLite keeps beside it.
 pub(in super::super) fn files(path: &Path) -> [PathBuf; 3] {
     ["", "-wal", "-shm"].map(|suffix| with_suffix(path, suffix))

@@ -152,9 +152,12 @@ async fn a_lost_connection_heals_by_itself() {
     url.set_path(&name);
     url.set_query(None);
     let own = Place::Database(url.as_str().parse().unwrap());
+    Journal::ensure_alone(&own).await.unwrap();
     let (journal, _) = Journal::open(own.clone()).await.unwrap();
     let mut world = World::new();
     world.pass(&journal).await.unwrap();
+    let error = Journal::ensure_alone(&own).await.unwrap_err();
+    assert!(error.label() == "in-use" && error.to_string().contains("give both --lease"), "{error}");
     for _ in 0..3 {
         let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
         run(&mut other, &end).await;
@@ -233,6 +236,14 @@ async fn what_is_no_journal_of_this_release_is_refused_with_its_cure_and_left_al
     let text = refused(place(dir.path()).await, "foreign").await;
     assert!(text.contains("give a database of its own") && text.contains("postgres://stoker@127.0.0.1"), "{text}");
     run(&mut db, "DROP TABLE invoices").await;
+    let mut nowhere = address(dir.path()).await.with_password().clone();
+    nowhere.set_query(Some("options=-csearch_path%3Dnowhere"));
+    let text = refused(Place::Database(nowhere.as_str().parse().unwrap()), "denied").await;
+    assert!(text.contains("CREATE and USAGE on the schema"), "{text}");
+    let query = address(dir.path()).await.with_password().query().unwrap().to_owned();
+    nowhere.set_query(Some(&format!("{query}%20-cdefault_transaction_read_only%3Don")));
+    let text = refused(Place::Database(nowhere.as_str().parse().unwrap()), "read-only").await;
+    assert!(text.contains("give the address of the primary"), "{text}");
     assert_eq!(Journal::open_read_only(place(dir.path()).await).await.unwrap_err().label(), "missing");
     reopened(dir.path()).await;
     run(
@@ -324,6 +335,7 @@ async fn a_backup_is_a_file_and_is_restored_into_an_empty_database() {
     }
     let file = other.path().join("backup");
     journal.reader().backup(&file).await.unwrap();
+    Reader::open_backup(&file).await.unwrap().close().await;
     assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1, "nothing else is left behind");
     let to = place(target.path()).await;
     Journal::restore_into(&to, &file).await.unwrap();

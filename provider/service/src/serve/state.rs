@@ -93,7 +93,10 @@ impl State {
         };
         let (wake, mut warm) = (Arc::<Notify>::default(), None);
         let lead = match (&options.lease, &client) {
-            (None, _) => None,
+            (None, _) => {
+                Journal::ensure_alone(&options.place()).await?;
+                None
+            }
             (Some(lease), None) => return Err(ServeError::NoLease(lease.to_string())),
             (Some(lease), Some(client)) => {
                 let (feed, follow) =
