@@ -67,8 +67,12 @@ fn choose_filter(flag: Option<&str>, env: Option<String>) -> Result<EnvFilter, T
         (None, Some(text)) => ("RUST_LOG", text),
         (None, None) => ("the log filter", LevelFilter::INFO.to_string()),
     };
-    // Each logs failed attempts of which whoever asked says more, and says it once.
-    let noisy = [("kube_client", "kube_client::client::builder"), ("aws_config", "aws_config::meta::credentials")];
+    // Each logs failed attempts of which whoever asked says more, and says it once; or that a table is there, which is no news.
+    let noisy = [
+        ("kube_client", "kube_client::client::builder"),
+        ("aws_config", "aws_config::meta::credentials"),
+        ("sqlx", "sqlx::postgres::notice"),
+    ];
     let unasked = noisy.iter().filter(|(asked, _)| !text.contains(asked));
     let quiet = unasked.fold(text.clone(), |filter, (_, target)| format!("{filter},{target}=off"));
     EnvFilter::builder().parse(&quiet).map_err(|source| TelemetryError::Filter { origin, filter: text, source })

@@ -284,7 +284,8 @@ fn names_help_and_units_are_in_order() {
 
 #[test]
 fn the_flag_outranks_the_environment_and_info_is_the_default() {
-    const QUIET: [&str; 2] = ["kube_client::client::builder=off", "aws_config::meta::credentials=off"];
+    const QUIET: [&str; 3] =
+        ["kube_client::client::builder=off", "aws_config::meta::credentials=off", "sqlx::postgres::notice=off"];
     let filter = |flag, env: Option<&str>| choose_filter(flag, env.map(str::to_owned)).map(|filter| filter.to_string());
     for (flag, env, level) in [
         (None, None, "info"),
@@ -295,11 +296,11 @@ fn the_flag_outranks_the_environment_and_info_is_the_default() {
         let chosen = filter(flag, env).unwrap();
         let mut directives: Vec<&str> = chosen.split(',').collect();
         directives.sort_unstable();
-        let mut wanted = [level, QUIET[0], QUIET[1]];
+        let mut wanted = [level, QUIET[0], QUIET[1], QUIET[2]];
         wanted.sort_unstable();
         assert_eq!(directives, wanted);
     }
-    let asked = filter(Some("kube_client=debug,aws_config=debug"), None).unwrap();
+    let asked = filter(Some("kube_client=debug,aws_config=debug,sqlx=debug"), None).unwrap();
     assert!(!asked.contains("off"), "{asked}");
     let refused = filter(None, Some("stoker=loud")).unwrap_err();
     assert!(refused.to_string().starts_with("RUST_LOG: \"stoker=loud\" is not a log filter"), "{refused}");
