@@ -11,7 +11,7 @@ use crate::cli::cell;
 use crate::page::GENERATED;
 
 /// Files of rights, whose they are, and for what feature.
-const FEATURES: [(&str, &str, &str); 9] = [
+const FEATURES: [(&str, &str, &str); 10] = [
     ("stoker/rbac.yaml", "Stoker", "always"),
     ("probe/rbac.yaml", "Stoker", "probes that prove their node by tokens"),
     ("isolation/rbac.yaml", "Stoker", "pools with `isolation`"),
@@ -19,6 +19,7 @@ const FEATURES: [(&str, &str, &str); 9] = [
     ("karpenter/rbac.yaml", "Stoker", "a supplier of `kind: karpenter`"),
     ("boot/rbac.yaml", "Stoker", "plugins whose `bootTemplate` asks for a token"),
     ("karpenter/steering.yaml", "Stoker", "policies with `karpenter.steer`"),
+    ("replicas/rbac.yaml", "Stoker", "two replicas on PostgreSQL"),
     ("buffers/rbac.yaml", "Stoker and the autoscaler", "pools with `warmFloor.mechanism: capacityBuffer`"),
     ("cluster-autoscaler/rbac.yaml", "the Cluster Autoscaler", "always"),
 ];
@@ -44,8 +45,6 @@ const POLICIES: &str = "
 | whose | API group | resources | verbs | why |
 |---|---|---|---|---|
 | the Job of `tls.mode: selfSigned` | core | secrets [stoker-tls], secrets [stoker-client], configmaps [stoker-ca] | get, patch | Fills the certificates' objects, which Helm makes, and renews them. Each is in a namespace of its own. |
-| Stoker with `state.postgres.secret` | coordination.k8s.io | leases | create | Makes the Lease of the leader; a name cannot narrow `create`. |
-| Stoker with `state.postgres.secret` | coordination.k8s.io | leases [stoker] | get, update, patch | Takes, renews and releases it. |
 
 ## Admission policies
 
