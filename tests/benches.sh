@@ -28,7 +28,7 @@ tests/build.sh $([ "$mode" != full ] || echo --release) | awk '$1 == "bench"' >"
 [ -s "$dir/benches" ] || { echo "no bench was built" >&2; exit 1; }
 
 # Reads the record and then the ratios of all runs so far; the best of a ratio is the one nearest to 1.
-# A distance of less than 0.2 is noise.
+# A distance of less than a quarter is noise: a call over loopback waits for a thread to wake, which takes as long as the call itself.
 judge() {
   awk -v final="$1" '
     function distance(ratio) { return ratio < 1 ? 1 - ratio : ratio - 1 }
@@ -40,7 +40,7 @@ judge() {
         if (!(key in known)) { verdict = "FAIL"; why = "is not on record: run tests/benches.sh --record" }
         else {
           most = distance(known[key]) * 1.25
-          verdict = distance(best[key]) > (most < 0.2 ? 0.2 : most) ? "FAIL" : "ok"
+          verdict = distance(best[key]) > (most < 0.25 ? 0.25 : most) ? "FAIL" : "ok"
           why = sprintf("%.3f, on record %.3f", best[key], known[key])
         }
         if (verdict == "FAIL") bad++
