@@ -143,6 +143,31 @@ impl RegionSupplier {
         Ok(Prepared { class_name: name, class, image, user_data: BASE64_STANDARD.encode(user_data), reservation })
     }
 
+    /// The call for the machine in one subnet.
+    pub(super) fn form(
+        &self,
+        launch: &Launch,
+        token: &str,
+        prepared: &Prepared<'_>,
+        looked: &LookedUp,
+        subnet: &str,
+    ) -> Result<Form, String> {
+        let ordered = Ordered {
+            launch,
+            class_name: prepared.class_name,
+            class: prepared.class,
+            cluster: &self.cluster,
+            eks: &looked.eks,
+            token,
+            image: prepared.image,
+            subnet,
+            groups: &looked.groups,
+            reservation: prepared.reservation.as_ref().map(|(id, is_block)| (id.as_str(), *is_block)),
+            user_data: &prepared.user_data,
+        };
+        ordered.form()
+    }
+
     /// Asks for the machine in one subnet of its zone after the other.
     async fn ask(
         &self,
@@ -159,20 +184,8 @@ impl RegionSupplier {
         };
         let mut last = no_subnet();
         for subnet in looked.subnets.get(zone).into_iter().flatten() {
-            let ordered = Ordered {
-                launch,
-                class_name: prepared.class_name,
-                class: prepared.class,
-                cluster: &self.cluster,
-                eks: &looked.eks,
-                token,
-                image: prepared.image,
-                subnet: &subnet.subnet_id,
-                groups: &looked.groups,
-                reservation: prepared.reservation.as_ref().map(|(id, is_block)| (id.as_str(), *is_block)),
-                user_data: &prepared.user_data,
-            };
-            let form = ordered.form().map_err(|why| Meaning::No(Refusal::of_market(RefusalKind::Config, why)))?;
+            let form = self.form(launch, token, prepared, looked, &subnet.subnet_id);
+            let form = form.map_err(|why| Meaning::No(Refusal::of_market(RefusalKind::Config, why)))?;
             match self.ask_in_turn(launch, &form, until).await {
                 Ok(machine) => return Ok(machine),
                 Err(failure) => match meaning(&failure, launch) {

@@ -21,7 +21,7 @@ use super::{LookedUp, RegionSupplier};
 use crate::answers::Done;
 use crate::check::{Finding, OfPolicy};
 use crate::config::Config;
-use crate::launch::{Ordered, token};
+use crate::launch::token;
 use crate::refusal::Meaning;
 use crate::wire::{Class, Failure, Form};
 
@@ -220,20 +220,7 @@ impl RegionSupplier {
         let zone = &launch.request.market.place.zone;
         let subnet = looked.subnets.get(zone).and_then(|subnets| subnets.first()).ok_or("no subnet")?;
         let token = token(&looked.account, self.api.region(), &launch.request.key);
-        let ordered = Ordered {
-            launch,
-            class_name: prepared.class_name,
-            class: prepared.class,
-            cluster: &self.cluster,
-            eks: &looked.eks,
-            token: &token,
-            image: prepared.image,
-            subnet: &subnet.subnet_id,
-            groups: &looked.groups,
-            reservation: prepared.reservation.as_ref().map(|(id, is_block)| (id.as_str(), *is_block)),
-            user_data: &prepared.user_data,
-        };
-        let form = ordered.form()?.with("DryRun", "true");
+        let form = self.form(launch, &token, &prepared, looked, &subnet.subnet_id)?.with("DryRun", "true");
         match self.ask_dry(&form).await {
             Err(failure) if failure.code() == Some(WOULD_WORK) => Ok(()),
             Err(failure) => Err(failure.with_cure()),
