@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::copy::Copied;
-use super::error::{JournalError, StoreError};
+use super::error::{JournalError, StoreError, While as _};
 use super::place::{Location, Place};
 use super::read::Reader;
 use super::readings::Readings;
 use super::state_lock::StateLock;
-use super::store::{Connection, JOURNAL, Store, Transaction, files, seal, with_suffix};
+use super::store::{Connection, JOURNAL, Store, files, seal, with_suffix};
 use super::write::Writer;
-use super::{Journal, error, marker, private};
+use super::{Journal, marker, private};
 
 impl Reader {
     /// Opens a backup to read it.
@@ -116,10 +116,12 @@ async fn make(dir: &Path, backup: &Reader) -> Result<PathBuf, JournalError> {
     let name = made.to_str().ok_or_else(|| failed(&made, std::io::ErrorKind::InvalidFilename.into()))?;
     backup.store.copy_into(name).await.map_err(|source| failed(&made, std::io::Error::other(source)))?;
     let store = Store::open(&Place::from(dir), &JOURNAL).await?;
-    let settled = match store.write().await {
-        Ok(db) => settle(db).await,
-        Err(error) => Err(error),
+    let settle = async {
+        let mut db = store.write().await?;
+        settle(&mut db).await?;
+        db.commit().await.during("committing")
     };
+    let settled = settle.await;
     // Closed, all of it is in one file.
     store.close().await;
     settled.map_err(|error| JournalError::writing(&Location::File(made.clone()), error))?;
@@ -127,15 +129,14 @@ async fn make(dir: &Path, backup: &Reader) -> Result<PathBuf, JournalError> {
 }
 
 /// Forgets what was on order, and gives the journal its name.
-async fn settle(mut db: Transaction) -> Result<(), StoreError> {
-    forget_orders(&mut db).await?;
-    marker::mint(&mut db).await?;
-    error::While::during(db.commit().await, "committing")
+pub(super) async fn settle(db: &mut Connection) -> Result<(), StoreError> {
+    forget_orders(db).await?;
+    marker::mint(db).await.map(drop)
 }
 
 /// The machines of such orders are found again in the suppliers' inventories. Asked for once more,
 /// they would be bought twice.
-pub(super) async fn forget_orders(db: &mut Connection) -> Result<(), StoreError> {
+async fn forget_orders(db: &mut Connection) -> Result<(), StoreError> {
     let mut writer = Writer::restore(db).await?;
     let mut memory = writer.memory().clone();
     memory.records.retain(|_, record| record.instance().is_some());

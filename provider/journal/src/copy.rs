@@ -5,7 +5,7 @@ use sqlx::any::{AnyArguments, AnyRow, AnyTypeInfoKind};
 use sqlx::error::BoxDynError;
 use sqlx::{Arguments as _, AssertSqlSafe, Column, Row as _, ValueRef as _};
 
-use super::backup::forget_orders;
+use super::backup::settle;
 use super::error::{JournalError, StoreError, While as _};
 use super::marker;
 use super::place::Place;
@@ -67,8 +67,7 @@ async fn copy(from: &Store, to: &Place, (kind, tables): (&'static Kind, &[&str])
             rows += copy_table(&mut source, &mut db, table).await?;
         }
         if is == Copied::Restored {
-            forget_orders(&mut db).await?;
-            marker::mint(&mut db).await?;
+            settle(&mut db).await?;
             marker::restored(&mut db).await?;
         }
         db.commit().await.during("committing")?;

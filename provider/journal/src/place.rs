@@ -74,13 +74,10 @@ impl FromStr for DatabaseUrl {
             Err(why) => return wrong(format!("the journal's address cannot be read ({why}; {escaped})")),
         };
         if !matches!(url.scheme(), "postgres" | "postgresql") {
-            return Err(DatabaseUrlError(format!(
-                "the journal's address begins with {}, which is not PostgreSQL",
-                url.scheme()
-            )));
+            return wrong(format!("the journal's address begins with {}, which is not PostgreSQL", url.scheme()));
         }
         if url.path().trim_matches('/').is_empty() {
-            return Err(DatabaseUrlError("the journal's address names no database".to_owned()));
+            return wrong("the journal's address names no database".to_owned());
         }
         // Else a part of the password would be taken for the host, and shown.
         if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) || url.fragment().is_some() {

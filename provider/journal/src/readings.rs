@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use futures::{FutureExt as _, TryStreamExt as _};
+use futures::TryStreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use sqlx::Arguments as _;
 use stoker_advice::rollup::{Batch, HOUR, Latest, NodeHour};
@@ -120,8 +120,7 @@ impl Readings {
             db.commit().await.during("committing")?;
             Ok(any)
         };
-        let empty = async { empty.await.map_err(|error| JournalError::writing(store.at(), error)) };
-        store.in_time(empty.boxed()).await
+        store.write_in_time(empty).await
     }
 
     /// Waits until nothing is under way, and closes.
@@ -166,8 +165,7 @@ impl ReadingsWriter {
             put_latest(&mut db, &latest).await?;
             db.commit().await.during("committing readings")
         };
-        let write = async { write.await.map_err(|error| JournalError::writing(store.at(), error)) };
-        store.in_time(write.boxed()).await
+        store.write_in_time(write).await
     }
 
     /// Forgets what is past its time or beyond its bound, a little at a time; whether there is
@@ -180,8 +178,7 @@ impl ReadingsWriter {
             db.commit().await.during("committing")?;
             Ok(more)
         };
-        let forget = async { forget.await.map_err(|error| JournalError::writing(store.at(), error)) };
-        store.in_time(forget.boxed()).await
+        store.write_in_time(forget).await
     }
 
     /// Forgets readings from after `now`, which a wall clock that ran ahead left.
@@ -192,8 +189,7 @@ impl ReadingsWriter {
             forget_after(&mut db, now).await?;
             db.commit().await.during("committing")
         };
-        let forget = async { forget.await.map_err(|error| JournalError::writing(store.at(), error)) };
-        store.in_time(forget.boxed()).await
+        store.write_in_time(forget).await
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
-
 use sqlx::any::AnyArguments;
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{MigrateError, Migrator};
@@ -80,6 +80,16 @@ impl Kind {
         match at {
             Location::File(_) => &self.migrations,
             Location::Database(_) => &self.in_postgres,
+        }
+    }
+
+    /// Whether a database whose schema that is can be read as it is.
+    fn check_readable(&self, at: &Location, schema: Option<i64>) -> Result<(), JournalError> {
+        let ours = self.newest_schema();
+        match schema {
+            Some(found) if found < ours => Err(JournalError::Older { at: at.clone(), found, ours }),
+            Some(_) => Ok(()),
+            None => Err(JournalError::Missing { at: at.clone() }),
         }
     }
 
@@ -239,6 +249,15 @@ impl Store {
             self.reconnect();
         }
         written
+    }
+
+    /// The same for a write that does not yet say where it failed.
+    pub(super) async fn write_in_time<T>(
+        &self,
+        write: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, JournalError> {
+        let write = async { write.await.map_err(|error| JournalError::writing(&self.at, error)) };
+        self.in_time(write.boxed()).await
     }
 
     /// What messages call it.

@@ -87,12 +87,8 @@ impl Store {
         kind: &'static Kind,
     ) -> Result<Self, JournalError> {
         let at = Location::Database(url.to_string());
-        let ours = kind.newest_schema();
-        match inspect(url, &at, kind).await? {
-            Some(found) if found < ours => Err(JournalError::Older { at, found, ours }),
-            Some(_) => Ok(Self::of_database(url, None, readers(url))),
-            None => Err(JournalError::Missing { at }),
-        }
+        kind.check_readable(&at, inspect(url, &at, kind).await?)?;
+        Ok(Self::of_database(url, None, readers(url)))
     }
 
     /// Becomes the one that writes, unless it may not any more when that is about to count. From here on whoever wrote before is refused.

@@ -54,15 +54,9 @@ impl Store {
         if !path.exists() {
             return Err(JournalError::Missing { at });
         }
-        let ours = kind.newest_schema();
-        match inspect(&path, kind).await? {
-            Some(found) if found < ours => Err(JournalError::Older { at, found, ours }),
-            Some(_) => {
-                let readers = readers(&path).await?;
-                Self::of_file(path, None, readers)
-            }
-            None => Err(JournalError::Missing { at }),
-        }
+        kind.check_readable(&at, inspect(&path, kind).await?)?;
+        let readers = readers(&path).await?;
+        Self::of_file(path, None, readers)
     }
 
     /// Whether the tables are those that this release makes, with nothing beside them that would do more. PostgreSQL's are made by
