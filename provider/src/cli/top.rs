@@ -74,7 +74,7 @@ async fn ask(side_port: &SidePort) -> Result<Answer, CliError> {
     let ready = Readiness::of(status.is_success(), &String::from_utf8_lossy(&body));
     match side_port.debug("/debug/top").await {
         Ok(picture) => Ok(Answer { picture, ready }),
-        Err(_) if ready.ready == Some(false) => {
+        Err(_) if !ready.ready => {
             Err(CliError::other(format!("{} is not ready: {}", side_port.shown(), ready.faults.join("; "))))
         }
         Err(error) => Err(error),

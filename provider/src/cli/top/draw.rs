@@ -117,9 +117,9 @@ fn head(screen: &Screen) -> Vec<Line<'static>> {
     let Answer { picture, ready } = &**answer;
     let age = now(screen, picture).duration_since(picture.at).as_secs().max(0);
     let ready_style = match ready.ready {
-        Some(true) if ready.faults.is_empty() => Style::new().fg(Color::Green),
-        Some(true) | None => Style::new().fg(Color::Yellow),
-        Some(false) => warning,
+        true if ready.faults.is_empty() => Style::new().fg(Color::Green),
+        true => Style::new().fg(Color::Yellow),
+        false => warning,
     };
     let mut status = vec![
         Span::styled(picture.cluster.clone(), Modifier::BOLD),
@@ -157,6 +157,10 @@ fn faults(ready: &Readiness) -> Vec<String> {
 
 /// How many nodes there are, by where they stand.
 fn summary(screen: &Screen, picture: &Picture) -> String {
+    let nodes = count(picture.nodes.len(), "node");
+    if !screen.filter.is_empty() {
+        return format!("{} of {nodes} with {:?}", screen.shown.len(), screen.filter);
+    }
     let mut standings: BTreeMap<&str, usize> = BTreeMap::new();
     for node in &picture.nodes {
         *standings.entry(columns::standing(node)).or_default() += 1;
@@ -164,16 +168,12 @@ fn summary(screen: &Screen, picture: &Picture) -> String {
     let mut parts: Vec<_> = standings.into_iter().collect();
     parts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let parts: Vec<String> = parts.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
-    let nodes = count(picture.nodes.len(), "node");
     let outdated = picture.nodes.iter().filter(|node| node.outdated.is_some()).count();
     let mut text = if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) };
     if outdated > 0 {
         let _ = write!(text, "; {outdated} outdated");
     }
-    if screen.filter.is_empty() {
-        return text;
-    }
-    format!("{} of {nodes} with {:?}", screen.shown.len(), screen.filter, nodes = count(picture.nodes.len(), "node"))
+    text
 }
 
 fn gap(width: usize) -> usize {
@@ -277,7 +277,7 @@ fn lens_text(screen: &Screen) -> Vec<String> {
     let (Some(lens), Some(answer)) = (&screen.lens, &screen.answer) else { return Vec::new() };
     let node = &lens.node;
     let now = now(screen, &answer.picture);
-    let gone = !answer.picture.nodes.iter().any(|of| of.record == lens.record);
+    let gone = !answer.picture.nodes.iter().any(|of| of.record == node.record);
     let cells = columns::node_cells(node, now);
     let known = |text: Option<&str>| text.unwrap_or(UNKNOWN).to_owned();
     let [_, pool, instance_type, zone, capacity, gpu, verdict, price, _, _] = cells;

@@ -35,10 +35,10 @@ pub(super) struct Answer {
 }
 
 /// What `/readyz` says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Readiness {
-    /// Whether calls are answered; `None` where that was not said.
-    pub(super) ready: Option<bool>,
+    /// Whether calls are answered.
+    pub(super) ready: bool,
     /// What is not as it should be.
     pub(super) faults: Vec<String>,
 }
@@ -50,16 +50,15 @@ impl Readiness {
             let kind = ["not-ready ", "degraded "].into_iter().find(|kind| line.starts_with(kind))?;
             Some(line.strip_prefix(kind)?.trim_start().to_owned())
         };
-        Self { ready: Some(is_ready), faults: text.lines().filter_map(fault).collect() }
+        Self { ready: is_ready, faults: text.lines().filter_map(fault).collect() }
     }
 
     /// In a word or two.
     pub(super) fn word(&self) -> &'static str {
         match (self.ready, self.faults.is_empty()) {
-            (None, _) => "-",
-            (Some(true), true) => "ready",
-            (Some(true), false) => "ready, degraded",
-            (Some(false), _) => "not ready",
+            (true, true) => "ready",
+            (true, false) => "ready, degraded",
+            (false, _) => "not ready",
         }
     }
 }
@@ -89,8 +88,6 @@ pub(super) enum Tables {
 /// A node under the lens.
 #[derive(Debug)]
 pub(super) struct Lens {
-    /// Which one.
-    pub(super) record: RecordId,
     /// As it was last seen: it may be gone meanwhile.
     pub(super) node: NodePicture,
     /// What the journal says of it.
@@ -176,7 +173,7 @@ impl Screen {
             }
             Input::Answered(Err(why)) => self.away = Some(why),
             Input::Explained(record, text) => {
-                if let Some(lens) = self.lens.as_mut().filter(|lens| lens.record == record) {
+                if let Some(lens) = self.lens.as_mut().filter(|lens| lens.node.record == record) {
                     lens.journal = Some(text);
                 }
             }
@@ -218,7 +215,7 @@ impl Screen {
         let again = self.shown.iter().position(|place| nodes.get(*place).map(|node| node.record) == self.selected);
         self.cursor = again.unwrap_or(self.cursor).min(self.shown.len().saturating_sub(1));
         if let Some(lens) = &mut self.lens
-            && let Some(node) = nodes.iter().find(|node| node.record == lens.record)
+            && let Some(node) = nodes.iter().find(|node| node.record == lens.node.record)
         {
             lens.node = node.clone();
         }
@@ -322,7 +319,7 @@ impl Screen {
         let node = self.shown.get(self.cursor).and_then(|place| self.nodes().get(*place)).cloned();
         let Some(node) = node.filter(|_| self.tables != Tables::Pools) else { return Effect::None };
         let record = node.record;
-        self.lens = Some(Lens { record, node, journal: None, offset: 0 });
+        self.lens = Some(Lens { node, journal: None, offset: 0 });
         if self.has_journal { Effect::Explain(record) } else { Effect::None }
     }
 }
