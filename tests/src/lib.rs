@@ -4,6 +4,7 @@ pub mod client;
 pub mod e2e;
 pub mod gpu_node;
 pub mod harness;
+pub mod http;
 pub mod manifests;
 pub mod market;
 pub mod policy;

@@ -13,12 +13,12 @@ use stoker_core::facts::supply::KeyParts;
 use stoker_proto::externalgrpc::instance_status::InstanceState;
 use stoker_sim::world::{StoredInstance, WorldConfig};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use crate::client::{Client, status};
+use crate::http;
 
 /// Longer than any wait here takes on a busy machine, over a cloud of which some calls fail and are made again.
 const LONG: Duration = Duration::from_mins(1);
@@ -117,15 +117,7 @@ impl Process {
 
     /// What its side port answers to a GET.
     pub async fn get(&self, path: &str) -> String {
-        let ask = async {
-            let mut stream = TcpStream::connect(self.http).await?;
-            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes()).await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            Ok::<_, std::io::Error>(answer)
-        };
-        timeout(LONG, ask).await.expect("an answer in time").expect("the side port answers")
+        timeout(LONG, http::get(self.http, path)).await.expect("an answer in time").expect("the side port answers")
     }
 
     /// Ends it as a power cut would.

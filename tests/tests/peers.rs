@@ -21,12 +21,11 @@ use stoker_service::serve::{KubeOptions, Options, ProbeListenerOptions, Running,
 use stoker_service::suppliers::Supplier;
 use stoker_simulated::supplier::Simulated;
 use stoker_tests::client::Client;
+use stoker_tests::http;
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
 use stoker_tests::proxy::{Fault, Proxy};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use fault::{Faulty, misbehave};
@@ -74,14 +73,7 @@ async fn prometheus() -> SocketAddr {
 
 /// The answer of the side port.
 async fn get(addr: SocketAddr, path: &str) -> String {
-    let asked = async {
-        let mut stream = TcpStream::connect(addr).await?;
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: stoker\r\nConnection: close\r\n\r\n").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    timeout(Duration::from_secs(2), asked).await.expect("the side port answers within 2 s").unwrap()
+    timeout(Duration::from_secs(2), http::get(addr, path)).await.expect("the side port answers within 2 s").unwrap()
 }
 
 /// The feeds that are older than they may be.

@@ -13,8 +13,6 @@ use anyhow::{Context as _, ensure};
 use stoker_core::state::record::Record;
 use stoker_service::certs::Tryout;
 use stoker_simulated::ca_client::GrpcCaClient;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use super::cluster::{Cluster, eventually};
 use super::daemon::{Daemon, Template};
@@ -25,6 +23,7 @@ use super::karpenter::{self, Karpenter};
 use super::process::Process;
 use super::recorder::Recorder;
 use super::replicas::{LEASE, Replicas};
+use crate::http;
 use crate::process::memory_kib;
 use crate::transcript::Seen;
 
@@ -496,16 +495,8 @@ impl Bench {
 
     /// What Stoker's side port answers; the error is what it says when all is not well.
     pub async fn get(&self, path: &str) -> Result<String, String> {
-        let ask = async {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.ports[2])).await?;
-            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes()).await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            Ok::<_, std::io::Error>(answer)
-        };
-        let answer = ask.await.map_err(|error| error.to_string())?;
-        if answer.starts_with("HTTP/1.1 200") { Ok(answer) } else { Err(answer) }
+        let answer = http::get(("127.0.0.1", self.ports[2]), path).await.map_err(|error| error.to_string())?;
+        if http::is_ok(&answer) { Ok(answer) } else { Err(answer) }
     }
 }
 

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::postgres::Postgres;
 use super::process::Process;
+use crate::http;
 use crate::proxy::{Fault, Proxy};
 use crate::relay::Relay;
 
@@ -126,12 +125,6 @@ async fn lead_to_ready(front: [Arc<Relay>; 3], ports: [[u16; 4]; 2]) {
 }
 
 async fn is_ready(port: u16) -> bool {
-    let ask = async {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer.starts_with("HTTP/1.1 200"))
-    };
-    timeout(Duration::from_millis(500), ask).await.is_ok_and(|answer| answer.unwrap_or(false))
+    let answer = timeout(Duration::from_millis(500), http::get(("127.0.0.1", port), "/readyz")).await;
+    answer.is_ok_and(|answer| answer.is_ok_and(|answer| http::is_ok(&answer)))
 }
