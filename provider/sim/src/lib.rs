@@ -1,5 +1,6 @@
 //! The simulated world, the autoscaler model and workloads.
 
+pub mod bound;
 pub mod demand;
 pub mod in_process;
 pub mod model;

@@ -25,12 +25,10 @@
 //! its price, and at most as many may be off as are not asked for. That is a flow of least cost, whose optimum is whole, and it is found
 //! by shortest paths, one after the other. The tests hold it against a solver of the program as it stands above.
 
-mod flow;
-
 use super::cloud::{BOOT_MEAN, LINGERS, SHAPES, SPOT_MILLI, ZONE_GPUS};
 use super::jobs::Job;
 use super::weather::Weather;
-use flow::Flow;
+use crate::bound::flow::Flow;
 use stoker_core::base::units::UsdMicros;
 
 /// A time in which nothing changes.

@@ -1,13 +1,13 @@
-//! A flow of least cost, by successive shortest paths.
+//! Minimum-cost flow by successive shortest paths.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A network. Edges come in pairs: one at an even place, and at the next its way back.
+/// Network. Edges come in pairs: an edge at an even index, its reverse at the next.
 #[derive(Debug, Clone)]
-pub(super) struct Flow {
+pub(crate) struct Flow {
     edges: Vec<Edge>,
-    /// The edges that leave each node.
+    /// Edges that leave each node.
     from: Vec<Vec<usize>>,
 }
 
@@ -18,27 +18,27 @@ struct Edge {
     cost: i64,
 }
 
-/// The cost of a node that was not reached.
+/// Distance of a node that is not reached.
 const FAR: i64 = i64::MAX;
 
 impl Flow {
-    pub(super) fn new(nodes: usize) -> Self {
+    pub(crate) fn new(nodes: usize) -> Self {
         Self { edges: Vec::new(), from: vec![Vec::new(); nodes] }
     }
 
-    /// An edge with room for so many units, each at that cost, which is not below nought.
-    pub(super) fn edge(&mut self, from: usize, to: usize, room: u32, cost: i64) {
+    /// Adds an edge with room for `room` units at `cost` each, which is at least zero.
+    pub(crate) fn edge(&mut self, from: usize, to: usize, room: u32, cost: i64) {
         for (from, edge) in [(from, Edge { to, room, cost }), (to, Edge { to: from, room: 0, cost: -cost })] {
-            if let Some(disruption) = self.from.get_mut(from) {
-                disruption.push(self.edges.len());
+            if let Some(leaving) = self.from.get_mut(from) {
+                leaving.push(self.edges.len());
             }
             self.edges.push(edge);
         }
     }
 
-    /// The least cost of so many units from one node to another; of as many as there is room for, if fewer.
-    pub(super) fn cheapest(mut self, source: usize, sink: usize, units: u32) -> i64 {
-        // What a node costs already: with it taken off, no edge with room has a cost below nought.
+    /// Least cost of `units` from one node to another, or of as many as there is room for.
+    pub(crate) fn cheapest(mut self, source: usize, sink: usize, units: u32) -> i64 {
+        // Potential of each node: reduced by it, no edge with room has a negative cost.
         let mut paid = vec![0_i64; self.from.len()];
         let (mut left, mut total) = (units, 0);
         while left > 0 {
@@ -61,7 +61,7 @@ impl Flow {
         total
     }
 
-    /// What each node costs from the source on, beyond what was paid, and the edge by which it is reached: Dijkstra.
+    /// Reduced distance of each node from the source, and the edge that reaches it (Dijkstra).
     fn distances(&self, source: usize, paid: &[i64]) -> (Vec<i64>, Vec<Option<usize>>) {
         let mut cost = vec![FAR; self.from.len()];
         let mut came_by = vec![None; self.from.len()];
