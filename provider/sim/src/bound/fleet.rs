@@ -112,7 +112,8 @@ pub fn bound(demand: &Demand, method: Method) -> Result<Bound, Unsolved> {
         })
         .collect();
     let in_slot = |running: &Vec<Running>| {
-        packing::hourly(&nodes, &profile.shapes, running, &method.cuts, method.solver).map(|usd| UsdPerHour(micros(usd)))
+        let usd = packing::hourly(&nodes, &profile.shapes, running, &method.cuts, method.solver)?;
+        Ok(UsdPerHour(micros(usd)))
     };
     let hourly = profile.slots.iter().map(in_slot).collect::<Result<Vec<_>, _>>()?;
     Ok(Bound { hourly, seconds: demand.seconds, unplaceable: profile.unplaceable, method })

@@ -49,7 +49,7 @@ impl Flow {
             for (paid, cost) in paid.iter_mut().zip(&cost).filter(|(_, cost)| **cost < FAR) {
                 *paid += cost;
             }
-            let path: Vec<usize> = std::iter::successors(came_by[sink], |edge| came_by[self.edges[edge ^ 1].to]).collect();
+            let path: Vec<_> = std::iter::successors(came_by[sink], |edge| came_by[self.edges[edge ^ 1].to]).collect();
             let room = path.iter().map(|edge| self.edges[*edge].room).fold(left, u32::min);
             for edge in path {
                 self.edges[edge].room -= room;

@@ -76,9 +76,9 @@ struct Tier {
     room: Option<Vec<u32>>,
 }
 
-/// Bounds the cost of the demand in slots of so many steps. Steps after the last whole slot are left out.
-pub fn bound(demand: &Replicas, node: &Node, pools: &[Pool], steps_per_slot: u32, method: Method) -> Result<Bound, Unsolved> {
-    let steps = steps_per_slot.max(1);
+/// Bounds the cost of the demand in slots of `steps` steps. Steps after the last whole slot are left out.
+pub fn bound(demand: &Replicas, node: &Node, pools: &[Pool], steps: u32, method: Method) -> Result<Bound, Unsolved> {
+    let steps = steps.max(1);
     let slots = Slots::of(demand, node, pools, steps);
     let micros = match method {
         Method::Flow => slots.by_flow(),

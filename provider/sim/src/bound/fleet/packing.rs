@@ -18,7 +18,7 @@ struct Row {
     node: Node,
     /// Which of the running shapes fit it.
     fits: Vec<bool>,
-    /// Distinct measures of the running shapes on this type, each by shape. A shape that does not fit measures infinity.
+    /// Distinct measures of the running shapes on this type, by shape. A shape that does not fit measures infinity.
     measures: Vec<Vec<f64>>,
 }
 
@@ -38,7 +38,8 @@ pub(super) fn hourly(
     cuts: &Cuts,
     solver: Solver,
 ) -> Result<f64, Unsolved> {
-    let running: Vec<(&Shape, Running)> = running.iter().filter_map(|run| Some((shapes.get(run.shape)?, *run))).collect();
+    let with_shape = running.iter().filter_map(|run| Some((shapes.get(run.shape)?, *run)));
+    let running: Vec<(&Shape, Running)> = with_shape.collect();
     if running.is_empty() {
         return Ok(0.0);
     }
@@ -133,7 +134,8 @@ fn best(rows: &[Row], running: &[(&Shape, Running)], cuts: &Cuts, solver: Solver
         let there = presence.iter().zip(&row.fits).filter(|(_, fits)| **fits).map(|(column, _)| column);
         program.at_most(dollars.iter().chain(there).map(|column| (*column, 1.0)).collect(), row.node.price);
         for (at, (value, _)) in values.iter().zip(&row.fits).enumerate().filter(|(_, (_, fits))| **fits) {
-            let paid = dollars.iter().zip(&row.measures).filter_map(|(dollar, measure)| Some((*dollar, -measure.get(at)?)));
+            let paid = dollars.iter().zip(&row.measures);
+            let paid = paid.filter_map(|(dollar, measure)| Some((*dollar, -measure.get(at)?)));
             let paid = paid.filter(|(_, measure)| *measure < 0.0);
             program.at_most(std::iter::once((*value, 1.0)).chain(paid).collect(), 0.0);
         }
@@ -155,7 +157,8 @@ fn value(rows: &[Row], running: &[(&Shape, Running)], dual: &Dual) -> f64 {
     let scale = 1.0 / spent.fold(1.0, f64::max);
     let of = |at: usize| {
         let on = |(row, dollars): (&Row, &Vec<f64>)| {
-            let paid = row.measures.iter().zip(dollars).filter_map(|(measure, dollars)| Some(measure.get(at)? * dollars));
+            let paid = row.measures.iter().zip(dollars);
+            let paid = paid.filter_map(|(measure, dollars)| Some(measure.get(at)? * dollars));
             row.fits.get(at).copied().unwrap_or(false).then(|| paid.sum::<f64>())
         };
         rows.iter().zip(&dual.by_measure).filter_map(on).fold(f64::INFINITY, f64::min)

@@ -44,7 +44,8 @@ fn draw(seed: u64, hours: i64) -> Demand {
     let number = |n: i64| f64::from(i32::try_from(n).unwrap());
     let mut some = |_| {
         let gpus = [1, 1, 1, 2, 3, 4, 5][usize::try_from(luck.up_to(6)).unwrap()];
-        let room = Room { gpus, milli_cpu: gpus * small(&mut luck, 9_000), memory_mib: gpus * small(&mut luck, 30_000) };
+        let (milli_cpu, memory_mib) = (gpus * small(&mut luck, 9_000), gpus * small(&mut luck, 30_000));
+        let room = Room { gpus, milli_cpu, memory_mib };
         let models: &[&str] = if luck.chance(0.4) { &MODELS[usize::try_from(luck.up_to(2)).unwrap()..] } else { &[] };
         let (arrives, runs) = match hours {
             1 => (0, 3600),
@@ -61,7 +62,8 @@ fn draw(seed: u64, hours: i64) -> Demand {
 fn cheapest(demand: &Demand, pods: &[&Pod]) -> i64 {
     let pods: Vec<&&Pod> = pods.iter().filter(|pod| !demand.types_for(pod).is_empty()).collect();
     let on_one = |set: usize| {
-        let set: Vec<&&&Pod> = pods.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1).map(|(_, pod)| pod).collect();
+        let set = pods.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
+        let set: Vec<&&&Pod> = set.map(|(_, pod)| pod).collect();
         let sum = |of: fn(&Room) -> u32| set.iter().map(|pod| of(&pod.requests)).sum();
         let all = Room { gpus: sum(|r| r.gpus), milli_cpu: sum(|r| r.milli_cpu), memory_mib: sum(|r| r.memory_mib) };
         let holds = |(index, of): &(usize, &InstanceType)| {
@@ -135,8 +137,10 @@ fn cuts_only_raise_it() {
 fn by_hand() {
     let room = |gpus| Room { gpus, milli_cpu: gpus * 4_000, memory_mib: gpus * 16_000 };
     let types = vec![of_type("T4", room(1), 500_000), of_type("T4", room(4), 1_600_000)];
-    let costs =
-        |pods: Vec<Pod>, method: Method| bound(&Demand { types: types.clone(), pods, seconds: 7_200.0 }, method).unwrap();
+    let costs = |pods: Vec<Pod>, method: Method| {
+        let demand = Demand { types: types.clone(), pods, seconds: 7_200.0 };
+        bound(&demand, method).unwrap()
+    };
     let one = |runs| pod(0.0, runs, room(1), &[]);
     // One GPU needs one small node, and for half an hour half of it.
     let found = costs(vec![one(5_400.0)], Method::default());
@@ -154,8 +158,8 @@ fn by_hand() {
     let half = || Pod { gpu_milli: 500, requests: Room { gpus: 1, ..Room::default() }, ..one(3_600.0) };
     let shared = Method { gpus: Gpus::Shared, ..Method::default() };
     assert_eq!(costs(vec![half(), half()], shared).hourly, [UsdPerHour(500_000), UsdPerHour(0)]);
-    // Whole ones take half of a large node at $0.80, but there is at least one node: $0.1333 of any node is for presence,
-    // so a pod is worth .5 - .1333 on a small one, and the same on a large one: (1.6 - .1333) / 4.
+    // Whole ones take half of a large node at $0.80, but there is at least one node. So $0.1333 of any node is for
+    // presence, and a pod is worth the rest: .5 - .1333 on a small node, (1.6 - .1333) / 4 on a large one.
     assert_eq!(costs(vec![half(), half()], Method::default()).hourly, [UsdPerHour(866_666), UsdPerHour(0)]);
 }
 

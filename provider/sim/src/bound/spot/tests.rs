@@ -4,6 +4,8 @@ use super::*;
 use crate::world::draw::{Seed, Stream};
 use stoker_core::base::units::UsdPerHour;
 
+mod reference;
+
 const NODE: Node = Node { hourly: UsdPerHour(3_600_000), boot_seconds: 300, reserved: Some(Milli(620)) };
 
 fn small(luck: &mut Stream, most: i64) -> u32 {
@@ -35,10 +37,12 @@ fn over_all_fleets(demand: &Replicas, pool: &Pool) -> i64 {
         let mut costs = vec![(0, 0, 0)];
         for (needed, room) in demand.needed.iter().zip(&pool.room) {
             let rest = i64::from(*needed) - reserved;
-            let here = (0..=peak).flat_map(|x| (0..=i64::from(*room)).map(move |s| (x, s))).filter(|(x, s)| x + s >= rest);
+            let all = (0..=peak).flat_map(|x| (0..=i64::from(*room)).map(move |s| (x, s)));
+            let here = all.filter(|(x, s)| x + s >= rest);
             costs = here
                 .map(|(x, s)| {
-                    let boots = |x0: i64, s0: i64| price(1000, 300) * (x - x0).max(0) + price(spot, 300) * (s - s0).max(0);
+                    let boot = |share, rise: i64| price(share, 300) * rise.max(0);
+                    let boots = |x0: i64, s0: i64| boot(1000, x - x0) + boot(spot, s - s0);
                     let before = costs.iter().map(|(x0, s0, cost)| cost + boots(*x0, *s0)).min().unwrap();
                     (x, s, before + price(1000, 600) * x + price(spot, 600) * s)
                 })
@@ -74,7 +78,8 @@ fn flow_and_program_agree() {
             let flow = total(&demand, &pools, steps, Method::Flow);
             for solver in solvers() {
                 let program = total(&demand, &pools, steps, Method::Linear(solver));
-                assert!((flow - program).abs() <= 2 + flow / 1_000_000, "seed {seed}, {solver}: {flow} against {program}");
+                let off = (flow - program).abs();
+                assert!(off <= 2 + flow / 1_000_000, "seed {seed}, {solver}: {flow} against {program}");
             }
         }
     }
@@ -83,9 +88,13 @@ fn flow_and_program_agree() {
 #[test]
 fn by_hand() {
     let demand = |needed: &[u32]| Replicas { needed: needed.to_vec(), step_seconds: 600 };
-    let pool = |room: &[u32]| vec![Pool { name: String::new(), price: Milli(300), step_seconds: 600, room: room.to_vec() }];
+    let pool = |room: &[u32]| {
+        let (name, room) = (String::new(), room.to_vec());
+        vec![Pool { name, price: Milli(300), step_seconds: 600, room }]
+    };
     let costs = |needed: &[u32], room: &[u32], steps| total(&demand(needed), &pool(room), steps, Method::Flow);
-    // A thousand micro-dollars a second on demand, 300 on spot; a boot is 300 s. Four steps on spot: 2,400 s and a boot.
+    // A second costs a thousand micro-dollars on demand and 300 on spot, a boot is 300 s.
+    // Four steps on spot: 2,400 s and a boot.
     assert_eq!(costs(&[1, 1, 1, 1], &[1], 1), 300 * 2_700);
     // Without spot all of it is reserved: .62 × 2,400 s is less than 2,700 s.
     assert_eq!(costs(&[1, 1, 1, 1], &[0], 1), 620 * 2_400);

@@ -1,4 +1,6 @@
-//! The figures of the Python reference, from its trace and its catalogue.
+//! The figures of the Python reference for W1, W1n and W2.
+//!
+//! `STOKER_BENCHMARK_REFERENCE` names a directory with its `catalog.json` and `openb_pod_list_gpuspec33.csv`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,11 +29,12 @@ struct Row {
 }
 
 impl Reference {
-    /// Reads the files from the directory, or from where the shared folder has them.
+    /// Reads the files from the directory, or from where the shared folder or the reference has them.
     fn read() -> Self {
         let root = std::env::var("STOKER_BENCHMARK_REFERENCE").unwrap();
         let file = |name: &str| {
-            let folders = ["", "benchmark", "data/traces"].map(|folder| Path::new(&root).join(folder).join(name));
+            let folders = ["", "benchmark", "data/traces", "src/alibaba/cluster-trace-gpu-v2023/csv"]
+                .map(|folder| Path::new(&root).join(folder).join(name));
             folders.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap()
         };
         let catalogue: BTreeMap<String, BTreeMap<String, serde_json::Value>> =
@@ -79,7 +82,8 @@ impl Reference {
         lines.filter_map(row).collect()
     }
 
-    /// The trace's pods, at most so long, several times over at shifted times, with CPU and memory capped per GPU or not.
+    /// Pods of the trace that run at most `longest` seconds, in several copies at shifted times. CPU and memory may be
+    /// capped per GPU.
     fn demand(&self, longest: f64, copies: u32, capped: bool) -> Demand {
         let rows = self.rows();
         let seconds = rows.iter().map(|row| row.deleted).fold(0.0, f64::max) - START;
@@ -142,4 +146,9 @@ fn it_is_the_references() {
             }
         }
     }
+    // A pod with one GPU takes only its share of it.
+    let (_, demand, ..) = &table[0];
+    let shared = bound(demand, Method { gpus: Gpus::Shared, ..Method::default() }).unwrap();
+    println!("W1 with shared GPUs: ${:.2}", dollars(shared.total().0));
+    assert!((dollars(shared.total().0) - 40_225.0).abs() < 4.0);
 }
