@@ -191,6 +191,17 @@ impl Journal {
         }
     }
 
+    /// Whether a replica that takes the lead could write there. Changes nothing.
+    ///
+    /// # Errors
+    /// Where the database is away, silent or read-only, or the role lacks a right.
+    pub async fn try_write(place: &Place) -> Result<(), JournalError> {
+        match place {
+            Place::Directory(_) => Ok(()),
+            Place::Database(url) => store::try_write(url).boxed().await,
+        }
+    }
+
     /// The same, unless this process may not any more by the time that it would count.
     pub async fn open_while(place: &Place, still: &(dyn Fn() -> bool + Sync)) -> Result<(Self, Restored), JournalError> {
         let store = loop {

@@ -21,7 +21,7 @@ use super::error::{JournalError, StoreError, While as _, has_own_cure};
 use super::place::{DatabaseUrl, Location, Place};
 use crate::private;
 
-pub(super) use postgres::{Epoch, wait_for_others};
+pub(super) use postgres::{Epoch, try_write, wait_for_others};
 pub(super) use sqlite::{files, seal, with_suffix};
 
 /// Whether this process may still be the one that writes.
@@ -131,19 +131,26 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub(super) struct Store {
     at: Location,
-    /// Which file was opened, in SQLite. Another that has its name by now is not it.
-    identity: Option<(u64, u64)>,
-    /// How PostgreSQL is reached.
-    url: Option<DatabaseUrl>,
-    /// Which leader it writes for, in PostgreSQL.
-    epoch: Option<Epoch>,
     /// What writes; `None` where it is only read.
     writer: Option<Arc<Mutex<Pool>>>,
     readers: Pool,
-    /// How long a write may take as a whole.
-    written_within: Duration,
-    /// How many writes in a row were not answered.
-    silent: Arc<AtomicU32>,
+    own: Own,
+}
+
+/// What only one of the two databases has.
+#[derive(Debug, Clone)]
+enum Own {
+    /// Which file was opened. Another that has its name by now is not it.
+    Sqlite { identity: (u64, u64) },
+    Postgres {
+        url: DatabaseUrl,
+        /// Which leader it writes for.
+        epoch: Option<Epoch>,
+        /// How long a write may take as a whole.
+        written_within: Duration,
+        /// How many writes in a row were not answered.
+        silent: Arc<AtomicU32>,
+    },
 }
 
 impl Store {
@@ -175,29 +182,31 @@ impl Store {
         let identity = private::identity(&path);
         let at = Location::File(path);
         let identity = identity.map_err(|source| JournalError::opening(&at, source.into()))?;
-        Ok(Self { identity: Some(identity), ..Self::of(at, writer, readers) })
+        Ok(Self::of(at, writer, readers, Own::Sqlite { identity }))
     }
 
     fn of_database(url: &DatabaseUrl, writer: Option<Pool>, readers: Pool) -> Self {
-        Self { url: Some(url.clone()), ..Self::of(Location::Database(url.to_string()), writer, readers) }
+        let own = Own::Postgres { url: url.clone(), epoch: None, written_within: WRITTEN_WITHIN, silent: Arc::default() };
+        Self::of(Location::Database(url.to_string()), writer, readers, own)
     }
 
-    fn of(at: Location, writer: Option<Pool>, readers: Pool) -> Self {
-        let writer = writer.map(|pool| Arc::new(Mutex::new(pool)));
-        let (written_within, silent) = (WRITTEN_WITHIN, Arc::default());
-        Self { at, identity: None, url: None, epoch: None, writer, readers, written_within, silent }
+    fn of(at: Location, writer: Option<Pool>, readers: Pool, own: Own) -> Self {
+        Self { at, writer: writer.map(|pool| Arc::new(Mutex::new(pool))), readers, own }
     }
 
     /// The same, whose writes count as long as that leader is the newest.
-    pub(super) fn of_leader(self, epoch: Option<Epoch>) -> Self {
-        Self { epoch, ..self }
+    pub(super) fn of_leader(mut self, newest: Option<Epoch>) -> Self {
+        if let Own::Postgres { epoch, .. } = &mut self.own {
+            *epoch = newest;
+        }
+        self
     }
 
     /// Whether the file is still where it was opened. What is written to one that is not there is
     /// lost with this process.
     pub(super) fn is_in_place(&self) -> bool {
-        match (&self.at, self.identity) {
-            (Location::File(path), Some(identity)) => private::identity(path).is_ok_and(|found| found == identity),
+        match (&self.at, &self.own) {
+            (Location::File(path), Own::Sqlite { identity }) => private::identity(path).is_ok_and(|found| found == *identity),
             _ => true,
         }
     }
@@ -223,24 +232,25 @@ impl Store {
 
     /// Which leader it writes for.
     pub(super) fn epoch(&self) -> Option<Epoch> {
-        self.epoch.clone()
+        match &self.own {
+            Own::Postgres { epoch, .. } => epoch.clone(),
+            Own::Sqlite { .. } => None,
+        }
     }
 
     /// A write in PostgreSQL, which the network may swallow. What was not answered in time may have been done. After any failure the next
     /// write takes a new connection: a server that became a standby keeps the old ones, and refuses all that is written.
     pub(super) async fn in_time<T>(&self, write: BoxFuture<'_, Result<T, JournalError>>) -> Result<T, JournalError> {
-        if self.url.is_none() {
-            return write.await;
-        }
+        let Own::Postgres { written_within, silent: unanswered, .. } = &self.own else { return write.await };
         // While it is silent nobody waits for long at first, as there is work that needs no journal; then longer and longer, as it may only
         // be slow.
-        let silent = self.silent.load(Ordering::Relaxed);
+        let silent = unanswered.load(Ordering::Relaxed);
         let within = match silent {
-            0 => self.written_within,
-            times => SILENT_FOR.saturating_mul(1 << (times - 1).min(8)).min(self.written_within),
+            0 => *written_within,
+            times => SILENT_FOR.saturating_mul(1 << (times - 1).min(8)).min(*written_within),
         };
         let written = timeout(within, write).await;
-        self.silent.store(if written.is_err() { silent.saturating_add(1) } else { 0 }, Ordering::Relaxed);
+        unanswered.store(if written.is_err() { silent.saturating_add(1) } else { 0 }, Ordering::Relaxed);
         let written = written.unwrap_or_else(|_| {
             let source = StoreError::NoAnswer { seconds: within.as_secs() };
             Err(JournalError::Write { at: self.at.clone(), source })
@@ -282,12 +292,14 @@ impl Store {
     /// Gives up writes sooner.
     #[cfg(test)]
     pub(super) const fn hurry(&mut self, within: Duration) {
-        self.written_within = within;
+        if let Own::Postgres { written_within, .. } = &mut self.own {
+            *written_within = within;
+        }
     }
 
     /// Gives up connections that write and do not answer. Until their end is noticed they would keep others from being made.
     fn reconnect(&self) {
-        if let (Some(writer), Some(url)) = (&self.writer, &self.url) {
+        if let (Some(writer), Own::Postgres { url, .. }) = (&self.writer, &self.own) {
             *writer.lock().unwrap_or_else(PoisonError::into_inner) = postgres::writer(url);
         }
     }
@@ -295,7 +307,7 @@ impl Store {
     /// Begins to write, for the leader that it was opened by.
     pub(super) async fn write(&self) -> Result<Transaction, StoreError> {
         let mut db = self.begin_writing().await?;
-        if let Some(epoch) = &self.epoch {
+        if let Own::Postgres { epoch: Some(epoch), .. } = &self.own {
             postgres::check_epoch(&mut db, epoch).await?;
         }
         Ok(db)
@@ -307,7 +319,7 @@ impl Store {
         let Some(writer) = self.writer_pool() else {
             return Err(StoreError::Sql { what: "writing a journal opened for reading", source: sqlx::Error::PoolClosed });
         };
-        if self.url.is_some() {
+        if let Own::Postgres { .. } = self.own {
             return writer.begin().await.during("beginning to write");
         }
         // Unlike a plain `begin`, this fails inside a transaction.
@@ -322,9 +334,9 @@ impl Store {
 
     /// Begins to read: everything as of one moment.
     pub(super) async fn read(&self) -> Result<Transaction, StoreError> {
-        let begun = match &self.url {
-            Some(_) => self.readers.begin_with(postgres::BEGIN_READING).await,
-            None => self.readers.begin().await,
+        let begun = match self.own {
+            Own::Postgres { .. } => self.readers.begin_with(postgres::BEGIN_READING).await,
+            Own::Sqlite { .. } => self.readers.begin().await,
         };
         begun.during("beginning to read")
     }

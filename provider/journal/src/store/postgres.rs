@@ -8,7 +8,7 @@ use sqlx::any::AnyConnectOptions;
 use sqlx::pool::PoolOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
-use super::{Connection, DatabaseUrl, Kind, Location, Pool, READERS, Still, Store, StoreError, Transaction};
+use super::{Connection, DatabaseUrl, Kind, Location, Own, Pool, READERS, Still, Store, StoreError, Transaction};
 use crate::error::{JournalError, While as _};
 
 /// The oldest release that is supported by PostgreSQL itself.
@@ -23,6 +23,9 @@ const OTHERS_GO_WITHIN: u32 = 5;
 
 /// How long a look at what a database is may take.
 const LOOKED_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long a try to write may take.
+const TRIED_WITHIN: Duration = Duration::from_secs(3);
 
 /// The schema that has leaders. A first start that was cut short may have left an earlier one.
 const LEADERS_SINCE: i64 = 7;
@@ -75,9 +78,9 @@ impl Store {
 
     /// The same whose writes may take as long as they take: for copies.
     pub(in super::super) fn unhurried(self) -> Self {
-        match &self.url {
-            Some(url) => Self { writer: Some(Arc::new(Mutex::new(unhurried(url)))), ..self },
-            None => self,
+        match &self.own {
+            Own::Postgres { url, .. } => Self { writer: Some(Arc::new(Mutex::new(unhurried(url)))), ..self },
+            Own::Sqlite { .. } => self,
         }
     }
 
@@ -134,6 +137,23 @@ pub(in super::super) async fn wait_for_others(url: &DatabaseUrl) -> Result<(), J
         Ok(_) => Err(JournalError::InUse { at }),
         Err(source) => Err(JournalError::opening(&at, source)),
     }
+}
+
+/// Writes, and takes it back.
+///
+/// # Errors
+/// Where that does not work.
+pub(in super::super) async fn try_write(url: &DatabaseUrl) -> Result<(), JournalError> {
+    let at = Location::Database(url.to_string());
+    let write = async {
+        let mut db = options(url).connect().await?;
+        let mut begun = sqlx::Connection::begin(&mut db).await?;
+        sqlx::query("UPDATE leader SET word = word WHERE id = 1").execute(&mut *begun).await?;
+        begun.rollback().await?;
+        sqlx::Connection::close(db).await
+    };
+    let written = tokio::time::timeout(TRIED_WITHIN, write).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+    written.map_err(|source| JournalError::opening(&at, source))
 }
 
 /// Whether that leader is still the newest. Until the transaction ends nobody takes over.

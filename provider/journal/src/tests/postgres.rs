@@ -201,6 +201,25 @@ async fn a_server_that_says_nothing_is_given_up_and_asked_again() {
     assert_eq!(reopened(dir.path()).await.1.memory, world.memory);
 }
 
+/// What a replica that waits asks before it relieves a leader that cannot write.
+#[tokio::test]
+#[ignore = "tests/postgres.sh starts PostgreSQL"]
+async fn a_replica_can_tell_whether_it_could_write_and_changes_nothing() {
+    let dir = tempdir().unwrap();
+    let own = place(dir.path()).await;
+    let (journal, _) = reopened(dir.path()).await;
+    Journal::try_write(&own).await.unwrap();
+    let mut world = World::new();
+    world.pass(&journal).await.unwrap();
+    world.order(&journal, 1).await.expect("the leader still writes");
+    let (cut, is_cut) = watch::channel(true);
+    let mut through = address(dir.path()).await.with_password().clone();
+    through.set_port(Some(proxy(through.port().unwrap(), is_cut).await)).unwrap();
+    let through = Place::Database(through.as_str().parse().unwrap());
+    assert_eq!(Journal::try_write(&through).await.unwrap_err().label(), "open");
+    drop(cut);
+}
+
 /// A port that leads to that server; while it is cut nothing passes, either way.
 async fn proxy(server: u16, cut: watch::Receiver<bool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
