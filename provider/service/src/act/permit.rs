@@ -21,4 +21,11 @@ impl Permit {
     pub fn is_valid(&self) -> bool {
         self.leader.as_ref().is_none_or(Leader::leads)
     }
+
+    /// Takes down whether the journal could be written: a leader that cannot lets another replica try.
+    pub fn note_write(&self, written: bool) {
+        if let Some(leader) = &self.leader {
+            leader.note_write(written);
+        }
+    }
 }

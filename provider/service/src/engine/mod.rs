@@ -340,6 +340,7 @@ impl Engine {
             failpoints::point("plan.journalled");
             self.next_decision = DecisionId(id.0 + 1);
             (self.unwritten, self.lost) = (None, None);
+            self.parts.permit.note_write(true);
             self.parts.clock.told(jump);
         }
         // Of what nobody took in, the next pass hears again.
@@ -389,6 +390,7 @@ impl Engine {
 
     /// Notes that something could not be written down, and why.
     fn cannot_write(&mut self, now: Timestamp, error: &JournalError) -> &mut Unwritten {
+        self.parts.permit.note_write(false);
         let unwritten = self.unwritten.get_or_insert_with(|| Unwritten::new(now, String::new()));
         unwritten.why = error.to_string();
         unwritten

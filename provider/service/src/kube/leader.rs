@@ -3,18 +3,26 @@
 //!
 //! The Lease decides who tries. Who writes is settled by the journal, which refuses all but its newest leader; and an executor does nothing
 //! once its own last renewal is too old, so that a replica that was paused does not act on what it knew before.
+//!
+//! A leader that cannot write to the journal says so on the Lease. Another replica takes the Lease only if it can write itself:
+//! where the database is away from everybody, the leader goes on answering reads.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use http::Request;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
+use kube::client::Body;
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tower::{BoxError, service_fn};
 
 use super::client::in_words;
 use crate::clock::Clock;
@@ -33,6 +41,12 @@ const ACTS_FOR: Duration = Duration::from_secs(8);
 
 /// How often a replica that waits looks: a Lease that is given back is taken as fast.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a leader may be unable to write before it lets another replica take over.
+const UNWRITTEN_FOR: Duration = Duration::from_secs(10);
+
+/// On the Lease of a leader that has been unable to write for that long.
+const UNWRITTEN: &str = "stoker.dev/journal-unwritable";
 
 /// How long one request may take.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
@@ -60,6 +74,9 @@ impl fmt::Display for LeaseName {
     }
 }
 
+/// Says whether this replica could write to the journal now.
+pub type TryWrite = Box<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
+
 /// One replica that would lead.
 pub struct Candidate {
     leases: Api<Lease>,
@@ -69,14 +86,29 @@ pub struct Candidate {
     /// The Lease of another as it was seen last, and since when it is like that.
     seen: Option<(LeaseSpec, Instant)>,
     standing: Arc<Mutex<String>>,
+    try_write: TryWrite,
 }
 
 /// A replica that leads. A clone tells of the same lead.
 #[derive(Debug, Clone)]
 pub struct Leader {
-    renewed_at: Arc<Mutex<Instant>>,
+    since: Arc<Mutex<Since>>,
     lost: CancellationToken,
 }
+
+/// Moments of a lead.
+#[derive(Debug, Clone, Copy)]
+struct Since {
+    /// Its last renewal.
+    renewed: Instant,
+    /// The first write that failed since the last that did not.
+    unwritten: Option<Instant>,
+}
+
+/// A change to the cluster that was not sent, as this replica may not lead any more.
+#[derive(Debug, thiserror::Error)]
+#[error("this replica does not lead any more")]
+struct NotLeading;
 
 /// What became of a try to take a Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,12 +123,12 @@ enum Taken {
 
 impl Candidate {
     /// A candidate of a name that no other has.
-    pub fn new(client: Client, name: LeaseName, clock: Clock) -> Self {
+    pub fn new(client: Client, name: LeaseName, clock: Clock, try_write: TryWrite) -> Self {
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "stoker".to_owned());
         let identity = format!("{host}_{:08x}", suffix());
         let leases = Api::namespaced(client, &name.namespace);
         let standing = Arc::new(Mutex::new(format!("Lease {name} has not been looked at yet")));
-        Self { leases, name, identity, clock, seen: None, standing }
+        Self { leases, name, identity, clock, seen: None, standing, try_write }
     }
 
     /// Why this replica does not lead, for people.
@@ -109,10 +141,10 @@ impl Candidate {
     pub async fn wait(&mut self) -> Leader {
         loop {
             let asked_at = Instant::now();
-            match self.try_take().await {
+            match self.try_take(false).await {
                 Ok(Taken::Renewed | Taken::Free) => {
                     tracing::info!(lease = %self.name, identity = self.identity, "this replica leads");
-                    return Leader { renewed_at: Arc::new(Mutex::new(asked_at)), lost: CancellationToken::new() };
+                    return Leader::from(asked_at);
                 }
                 Ok(Taken::No) => {}
                 Err(why) => self.say(format!("Lease {} cannot be read or taken: {why}", self.name)),
@@ -126,14 +158,14 @@ impl Candidate {
         loop {
             sleep(RENEWED_EVERY).await;
             let (asked_at, led) = (Instant::now(), leader.leads());
-            let why = match self.try_take().await {
+            let why = match self.try_take(leader.is_unwritten()).await {
                 Ok(Taken::Renewed) => {
-                    *lock(&leader.renewed_at) = asked_at;
+                    lock(&leader.since).renewed = asked_at;
                     continue;
                 }
                 // Somebody deleted it, a moment ago.
                 Ok(Taken::Free) if led => {
-                    *lock(&leader.renewed_at) = asked_at;
+                    lock(&leader.since).renewed = asked_at;
                     continue;
                 }
                 // Others may have led meanwhile, and what this replica knows is of before.
@@ -178,13 +210,13 @@ impl Candidate {
         }
     }
 
-    /// Takes or renews the Lease, unless another has it.
-    async fn try_take(&mut self) -> Result<Taken, String> {
+    /// Takes or renews the Lease, unless another has it. `unwritten` is to stand on it.
+    async fn try_take(&mut self, unwritten: bool) -> Result<Taken, String> {
         let late = |_| Err(format!("no answer within {} s", ANSWERED_WITHIN.as_secs()));
-        timeout(ANSWERED_WITHIN, self.take()).await.unwrap_or_else(late)
+        timeout(ANSWERED_WITHIN, self.take(unwritten)).await.unwrap_or_else(late)
     }
 
-    async fn take(&mut self) -> Result<Taken, String> {
+    async fn take(&mut self, unwritten: bool) -> Result<Taken, String> {
         let found = self.leases.get_opt(&self.name.name).await.map_err(|error| in_words(&error))?;
         let known = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let holder = known.holder_identity.clone().filter(|holder| !holder.is_empty());
@@ -196,7 +228,9 @@ impl Candidate {
             self.seen = Some((known.clone(), since));
             // As long as its holder says, where that is another release with another duration; within bounds, as anybody may edit it.
             let held_for = known.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-            if since.elapsed() < held_for.map_or(HELD_FOR, Duration::from_secs).clamp(HELD_FOR, HELD_AT_MOST) {
+            let is_held = since.elapsed() < held_for.map_or(HELD_FOR, Duration::from_secs).clamp(HELD_FOR, HELD_AT_MOST);
+            let cannot_write = found.as_ref().is_some_and(|lease| annotations(lease).contains_key(UNWRITTEN));
+            if is_held && !(cannot_write && (self.try_write)().await) {
                 self.say(format!(
                     "{holder} leads, by Lease {}; delete the Lease where that replica is gone for good",
                     self.name
@@ -216,6 +250,12 @@ impl Candidate {
         };
         let written = if let Some(mut lease) = found {
             lease.spec = Some(spec);
+            let annotations = lease.metadata.annotations.get_or_insert_default();
+            if unwritten {
+                annotations.insert(UNWRITTEN.to_owned(), "true".to_owned());
+            } else {
+                annotations.remove(UNWRITTEN);
+            }
             // With the version that was read: of two who take it, one is refused.
             self.leases.replace(&self.name.name, &PostParams::default(), &lease).await
         } else {
@@ -242,10 +282,38 @@ impl Candidate {
     }
 }
 
+impl From<Instant> for Leader {
+    /// One that took its Lease then.
+    fn from(renewed: Instant) -> Self {
+        Self { since: Arc::new(Mutex::new(Since { renewed, unwritten: None })), lost: CancellationToken::new() }
+    }
+}
+
 impl Leader {
     /// Whether this replica may act: its Lease was renewed lately.
     pub fn leads(&self) -> bool {
-        !self.lost.is_cancelled() && lock(&self.renewed_at).elapsed() < ACTS_FOR
+        !self.lost.is_cancelled() && lock(&self.since).renewed.elapsed() < ACTS_FOR
+    }
+
+    /// The same client, which changes nothing in the cluster any more once this replica may not act.
+    pub fn guard(&self, client: Client) -> Client {
+        let (leader, namespace) = (self.clone(), client.default_namespace().to_owned());
+        let send = move |request: Request<Body>| {
+            let (may, client) = (request.method().is_safe() || leader.leads(), client.clone());
+            async move { if may { client.send(request).await.map_err(BoxError::from) } else { Err(NotLeading.into()) } }
+        };
+        Client::new(service_fn(send), namespace)
+    }
+
+    /// Takes down whether the journal could be written.
+    pub fn note_write(&self, written: bool) {
+        let mut since = lock(&self.since);
+        since.unwritten = if written { None } else { since.unwritten.or_else(|| Some(Instant::now())) };
+    }
+
+    /// Whether nothing could be written for so long that another replica may try.
+    fn is_unwritten(&self) -> bool {
+        lock(&self.since).unwritten.is_some_and(|since| since.elapsed() >= UNWRITTEN_FOR)
     }
 
     /// From here on this replica acts no more.
@@ -257,6 +325,11 @@ impl Leader {
     pub async fn lost(&self) {
         self.lost.cancelled().await;
     }
+}
+
+fn annotations(lease: &Lease) -> &BTreeMap<String, String> {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    lease.metadata.annotations.as_ref().unwrap_or(&NONE)
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -275,9 +348,9 @@ fn suffix() -> u32 {
 impl Leader {
     /// One that lost the lead.
     pub(crate) fn lost_it() -> Self {
-        let lost = CancellationToken::new();
-        lost.cancel();
-        Self { renewed_at: Arc::new(Mutex::new(Instant::now())), lost }
+        let leader = Self::from(Instant::now());
+        leader.resign();
+        leader
     }
 }
 

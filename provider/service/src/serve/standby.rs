@@ -7,6 +7,7 @@ use kube::Client;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use stoker_journal::Journal;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +34,12 @@ pub(super) async fn wait(
     options: &Options,
     won: &mut Option<Lead>,
 ) -> Result<Lead, ServeError> {
-    let mut candidate = Candidate::new(client, lease, options.clock.clone());
+    let place = options.place();
+    let try_write = move || {
+        let place = place.clone();
+        async move { Journal::try_write(&place).await.is_ok() }.boxed()
+    };
+    let mut candidate = Candidate::new(client, lease, options.clock.clone(), Box::new(try_write));
     let listener = Listener::bind(options.http, Security::Plaintext).await;
     let listener = listener.map_err(|source| ServeError::Listen { addr: options.http, door: "the side port", source })?;
     let side = tokio::spawn(serve(listener, answers(candidate.standing()), CancellationToken::new()));

@@ -86,23 +86,28 @@ impl State {
         crate::listener::install_crypto();
         let lock = StateLock::take(&options.state_dir)?;
         let (mut policy, policy_path) = options.policy.read(&options.book)?;
-        let client = match &options.kube {
+        let mut client = match &options.kube {
             KubeOptions::None => None,
             KubeOptions::Kubeconfig(path) => Some(connect(Some(path)).await?),
             KubeOptions::InCluster => Some(connect(None).await?),
         };
         let (wake, mut warm) = (Arc::<Notify>::default(), None);
-        let lead = match (&options.lease, &client) {
+        let lead = match (&options.lease, client.clone()) {
             (None, _) => {
                 Journal::ensure_alone(&options.place()).await?;
                 None
             }
             (Some(lease), None) => return Err(ServeError::NoLease(lease.to_string())),
             (Some(lease), Some(client)) => {
-                let (feed, follow) =
-                    KubeFeed::start_knowing(client, &policy.cluster, BTreeSet::new(), options.clock.clone(), Arc::clone(&wake));
+                let (feed, follow) = KubeFeed::start_knowing(
+                    &client,
+                    &policy.cluster,
+                    BTreeSet::new(),
+                    options.clock.clone(),
+                    Arc::clone(&wake),
+                );
                 warm = Some(WarmFeed { feed, following: AbortOnDropHandle::new(tokio::spawn(follow)) });
-                let lead = standby::wait(client.clone(), lease.clone(), &options, won).await?;
+                let lead = standby::wait(client, lease.clone(), &options, won).await?;
                 // It may have changed meanwhile.
                 match options.policy.read(&options.book) {
                     Ok((changed, _)) => policy = changed,
@@ -114,7 +119,11 @@ impl State {
                 Some(lead)
             }
         };
-        let permit = Arc::new(Permit::new(lock, lead.as_ref().map(Lead::leader)));
+        let leader = lead.as_ref().map(Lead::leader);
+        if let Some(leader) = &leader {
+            client = client.map(|client| leader.guard(client));
+        }
+        let permit = Arc::new(Permit::new(lock, leader));
         let place = options.place();
         let rollup = SharedRollup::default();
         let opened = async {

@@ -1,3 +1,4 @@
+use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use stoker_fake_apiserver::ApiServer;
@@ -16,8 +17,14 @@ fn server() -> ApiServer {
 
 /// A replica whose clock is off by that much.
 fn candidate(server: &ApiServer, off: SignedDuration) -> Candidate {
+    candidate_who(server, off, false)
+}
+
+/// The same, which can write to the journal or not.
+fn candidate_who(server: &ApiServer, off: SignedDuration, writes: bool) -> Candidate {
     let clock = if off.is_zero() { Clock::system() } else { Clock::Virtual(VirtualClock::new(Timestamp::now() + off)) };
-    Candidate::new(server.client(), "stoker/stoker".parse().unwrap(), clock)
+    let try_write = move || async move { writes }.boxed();
+    Candidate::new(server.client(), "stoker/stoker".parse().unwrap(), clock, Box::new(try_write))
 }
 
 /// A replica that leads, and what keeps its Lease.
@@ -137,6 +144,42 @@ async fn who_cannot_renew_acts_no_more_before_another_may() {
     sleep(Duration::from_secs(4)).await;
     assert!(!first.leads());
     first.lost().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_write_is_relieved_by_a_replica_that_can() {
+    let server = server();
+    let (first, keeping) = leader(&server).await;
+    let mut blind = candidate_who(&server, SignedDuration::ZERO, false);
+    let mut sound = candidate_who(&server, SignedDuration::ZERO, true);
+    let minutes = Duration::from_mins(2);
+    // A short fault is nobody's affair.
+    first.note_write(false);
+    assert!(timeout(UNWRITTEN_FOR - RENEWED_EVERY, sound.wait()).await.is_err());
+    first.note_write(true);
+    assert!(timeout(minutes, sound.wait()).await.is_err());
+    // The database is away from everybody: the leader goes on answering reads.
+    first.note_write(false);
+    assert!(timeout(minutes, blind.wait()).await.is_err());
+    assert!(first.leads());
+    let second = timeout(Duration::from_secs(5), sound.wait()).await.unwrap();
+    first.lost().await;
+    drop(keeping.await.unwrap());
+    // The next leader begins anew.
+    assert!(second.leads() && server.get(PATH).unwrap()["metadata"]["annotations"][UNWRITTEN].is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_lead_any_more_changes_nothing_in_the_cluster() {
+    let server = server();
+    let leader = Leader::from(Instant::now());
+    let guarded = Api::<Lease>::namespaced(leader.guard(server.client()), "stoker");
+    let lease = Lease { metadata: ObjectMeta { name: Some("stoker".to_owned()), ..ObjectMeta::default() }, spec: None };
+    guarded.create(&PostParams::default(), &lease).await.unwrap();
+    sleep(ACTS_FOR).await;
+    let refused = guarded.delete("stoker", &kube::api::DeleteParams::default()).await.unwrap_err();
+    assert!(in_words(&refused).contains("does not lead any more"), "{}", in_words(&refused));
+    assert!(guarded.get("stoker").await.is_ok(), "it may still read");
 }
 
 #[test]
