@@ -179,6 +179,10 @@ refusals() {
   refused "set it to ClusterIssuer" "${simulated[@]}" --set tls.mode=certManager,tls.certManager.kind=Issuer \
     --set tls.certManager.issuer=ca,clusterAutoscaler.enabled=true || return 1
   refused "value must be one of 'selfSigned', 'certManager', 'existingSecret'" "${simulated[@]}" --set tls.mode=none || return 1
+  refused "missing property 'tls'" "${simulated[@]}" --set tls=null || return 1
+  refused "missing property 'postgres'" "${simulated[@]}" --set state.postgres=null || return 1
+  refused "missing property 'repository'" "${simulated[@]}" --set image.repository=null || return 1
+  refused "the chart makes no volume" "${simulated[@]}" --set state.storageClass=fast,state.existingClaim=mine || return 1
   refused "there is one journal" "${simulated[@]}" --set state.postgres.secret=a,state.existingClaim=b || return 1
   refused "extraArgs names --debug: set debug instead" "${simulated[@]}" --set 'extraArgs={--debug}' || return 1
   refused "extraArgs names --policy, which the chart sets: remove it" "${simulated[@]}" --set 'extraArgs={--policy=x}' || return 1
