@@ -11,6 +11,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use clap::Args;
+use http::StatusCode;
 use jiff::SignedDuration;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
@@ -71,6 +72,12 @@ pub(super) async fn run(args: &TopArgs) -> Result<Exit, CliError> {
 /// What is asked each time. A standby replica has no picture, and says who leads.
 async fn ask(side_port: &SidePort) -> Result<Answer, CliError> {
     let (status, body) = side_port.get("/readyz").await?;
+    if status == StatusCode::NOT_FOUND {
+        return Err(CliError::Usage(format!(
+            "{}/readyz is not served: this is not the side port of a Stoker",
+            side_port.shown()
+        )));
+    }
     let ready = Readiness::of(status.is_success(), &String::from_utf8_lossy(&body));
     match side_port.debug("/debug/top").await {
         Ok(picture) => Ok(Answer { picture, ready }),
