@@ -12,7 +12,7 @@
 #   STOKER_E2E_KEEP                if set, logs are kept also when all went well
 #   STOKER_E2E_LANES               how many scenarios are played side by side, each on a control plane of its own (1)
 #   STOKER_E2E_KARPENTER_KILLS     how often Karpenter is killed while nodes come through it (10)
-#   STOKER_E2E_FAILOVERS           how many fail-overs of two replicas there are (4)
+#   STOKER_E2E_FAILOVERS           how often a leader, or one replica alone, is killed, paused or cut off (5, and 3)
 #   STOKER_E2E_MINUTES             how long a scenario may take (4)
 #   STOKER_E2E_BIN                 where stoker and the tests' programs are, built already; otherwise they are built
 set -euo pipefail
@@ -21,6 +21,8 @@ root=$(dirname "$tests")
 manifests=$root/manifests
 # shellcheck source=peers/control-plane.sh
 source "$tests/peers/control-plane.sh"
+# shellcheck source=peers/postgres.sh
+source "$tests/peers/postgres.sh"
 # shellcheck source=e2e/manifests.sh
 source "$tests/e2e/manifests.sh"
 
@@ -126,15 +128,20 @@ lane() {
   wait_for
 }
 
-# The chart on a control plane of its own, where nothing is installed. Its lines are as those of a lane.
+# The chart on a control plane of its own, where nothing but the kinds of Karpenter is installed, and a PostgreSQL. Its lines are as those of a lane.
 chart() {
   control_plane=$dir/control-plane-chart playing=''
-  trap '[ -z "$playing" ] || { kill "$playing" 2>/dev/null && wait "$playing" || true; }; control_plane_stop "$control_plane"' EXIT
+  trap '[ -z "$playing" ] || { kill "$playing" 2>/dev/null && wait "$playing" || true; }; control_plane_stop "$control_plane"
+    postgres_stop "$dir/chart-postgres"' EXIT
   trap 'exit 130' INT TERM
   # Above those of the lanes.
   CONTROL_PLANE_PORTS=32000-32767 CONTROL_PLANE_AUDIT=1
   control_plane_start "$control_plane" "$manifests/scheduler/bin-packing.yaml"
-  python3 "$tests/e2e/chart.py" "$control_plane" "$dir/chart" "$helm/helm" "$bin/stoker" "$bin/stoker-autoscaler-model" &
+  apply_for_real "$karpenter/crds.yaml"
+  chmod o+x "$dir"
+  postgres_start "$dir/chart-postgres"
+  python3 "$tests/e2e/chart.py" "$control_plane" "$dir/chart" "$helm/helm" "$bin/stoker" "$bin/stoker-autoscaler-model" \
+    "$(cat "$dir/chart-postgres/url")" &
   wait_for
 }
 
@@ -146,12 +153,12 @@ for argument in "$@"; do
 done
 build
 helm=$("$tests/peers/build.sh" helm)
+karpenter=$("$tests/peers/build.sh" karpenter)
 if [ "$*" = chart ]; then
   (chart) &
   wait_for
   exit
 fi
-karpenter=$("$tests/peers/build.sh" karpenter)
 lanes=${STOKER_E2E_LANES:-1}
 [ $# -eq 0 ] || lanes=1
 if [ $# -gt 0 ]; then

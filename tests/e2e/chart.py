@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The chart on a real API server: installed, upgraded, tested, uninstalled, with its pods run as processes.
 
-    chart.py CONTROL_PLANE DIR HELM STOKER MODEL
+    chart.py CONTROL_PLANE DIR HELM STOKER MODEL POSTGRES
 
-CONTROL_PLANE is what control_plane_start left. There is no kubelet and no controller: what a Job, the test's pod and
+CONTROL_PLANE is what control_plane_start left, POSTGRES the address of an empty database. There is no kubelet and no controller: what a Job, the test's pod and
 the two Deployments would run is run here (pods.py). Prints a line for each check, and `N passed, N failed` last.
 """
 
@@ -14,10 +14,11 @@ import subprocess
 import sys
 import time
 
-from pods import CONTROL_PLANE, DIR, NAMESPACE, STARTED, Failed, Pod, call, template, until
+from pods import CONTROL_PLANE, DIR, NAMESPACE, STARTED, Failed, Pod, call, free_ports, template, until
 from used_rights import used
 
 HELM, STOKER, MODEL = (pathlib.Path(argument).resolve() for argument in sys.argv[3:6])
+POSTGRES = sys.argv[6]
 CHART = pathlib.Path(__file__).resolve().parents[2] / "manifests/chart"
 # Every switch that needs no kind of another project, and a world whose machines boot within seconds.
 VALUES = """
@@ -44,6 +45,28 @@ policy:
       boot: { medianSeconds: 3, sigma: 0, clouds: {} }
       spells: { spotShare: 0 }
 """
+# Two replicas. Of the suppliers that can be shared, Karpenter is the one that needs no cloud.
+REPLICAS = """
+replicas: 2
+supplier: {kind: karpenter}
+state: {postgres: {secret: stoker-journal}}
+policy:
+  inline: |
+    apiVersion: stoker.dev/v1alpha1
+    kind: Policy
+    clusterName: replicas
+    suppliers: [{ name: karpenter, kind: karpenter }]
+    pools:
+    - name: inference
+      workload: inference
+      nodeClass: gpu
+      gpu: { models: [L4], count: 1 }
+      where: { clouds: [aws], regions: [us-east-1] }
+      capacity: { prefer: [on-demand] }
+      limits: { maxNodes: 4 }
+"""
+# How long nobody may lead after a crash.
+FAIL_OVER = 20
 # Every kind that the chart has an object of, by its path in all namespaces.
 KINDS = {
     "/api/v1": "configmaps persistentvolumeclaims pods resourcequotas secrets serviceaccounts services".split(),
@@ -458,6 +481,61 @@ def again():
     helm("uninstall", "stoker", "--namespace", NAMESPACE)
 
 
+def replicas():
+    """The chart with its journal in PostgreSQL: one replica leads, the other once that one is killed."""
+    values = DIR / "replicas.yaml"
+    values.write_text(REPLICAS)
+    secret = {"metadata": {"name": "stoker-journal"}, "stringData": {"url": POSTGRES}}
+    call("POST", f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
+    helm("install", "stoker", CHART, "--namespace", NAMESPACE, "--values", values)
+    certs_job(1)
+    deployment = call("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/stoker")["spec"]
+    if deployment["replicas"] != 2:
+        raise Failed(f"{deployment['replicas']} replicas")
+    spec, pods = deployment["template"]["spec"], []
+    for number in range(2):
+        pod = Pod(f"replica-{number}", spec, f"{NAMESPACE}/stoker", free_ports())
+        if not pod.mount():
+            raise Failed(f"{pod.name}: a file that it mounts is not there")
+        pods.append(pod.start(STOKER))
+    RUNS["pods"] = pods
+
+    def leads(pod):
+        """Whether its readiness probe is answered by 200."""
+        if pod.process.poll() is not None:
+            raise Failed(f"{pod.name} ended: {pod.log.read_text()[-2000:]}")
+        asked = subprocess.run(
+            [STOKER, "ready", "--url", f"http://127.0.0.1:{pod.ports[8088]}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return asked.returncode == 0
+
+    def leader():
+        ready = [pod for pod in pods if leads(pod)]
+        if len(ready) > 1:
+            raise Failed("both replicas are ready")
+        return ready[0] if ready else None
+
+    first = until("replica that leads", leader, 60)
+    pods.remove(first)
+    first.process.kill()
+    first.process.wait()
+    begun = time.monotonic()
+    second = until("other replica that leads", leader, FAIL_OVER)
+    print(f"       {first.name} killed: {second.name} leads after {time.monotonic() - begun:.1f} s")
+    for pod in pods:
+        pod.process.terminate()
+        pod.process.wait(30)
+    nothing_refused()
+    helm("uninstall", "stoker", "--namespace", NAMESPACE)
+    # The claim is that of the release with a volume; the Secret was there before.
+    left = set(ours()) - {"persistentvolumeclaims/stoker/stoker-state", "secrets/stoker/stoker-journal"}
+    if left:
+        raise Failed(f"left: {sorted(left)}")
+
+
 # What was begun, for those that come after.
 RUNS = {}
 CHECKS = [
@@ -472,6 +550,7 @@ CHECKS = [
     ("faulty-policy", faulty_policy),
     ("uninstall", uninstall),
     ("install-again", again),
+    ("two-replicas", replicas),
 ]
 
 

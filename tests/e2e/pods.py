@@ -69,11 +69,19 @@ def data_of(volume):
     return {item["path"]: files[item["key"]] for item in items}
 
 
+def value_of(source):
+    """What a variable is filled with from a Secret."""
+    name, key = source["secretKeyRef"]["name"], source["secretKeyRef"]["key"]
+    secret = call("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}")
+    return base64.b64decode(secret["data"][key]).decode()
+
+
 class Pod:
     """What a pod's template says, as a process."""
 
-    def __init__(self, name, spec, account=None):
+    def __init__(self, name, spec, account=None, ports=None):
         self.name, self.spec, self.account, self.process = name, spec, account, None
+        self.ports = ports or PORTS
         self.dir = DIR / "pods" / name
 
     def mount(self):
@@ -93,7 +101,7 @@ class Pod:
         mounts = self.spec["containers"][0].get("volumeMounts", [])
         for mount in sorted(mounts, key=lambda mount: -len(mount["mountPath"])):
             text = text.replace(mount["mountPath"], str(self.dir / mount["name"]))
-        for port, here in PORTS.items():
+        for port, here in self.ports.items():
             text = text.replace(f"0.0.0.0:{port}", f"127.0.0.1:{here}").replace(
                 f"stoker.{NAMESPACE}.svc:{port}", f"localhost:{here}"
             )
@@ -107,7 +115,7 @@ class Pod:
         words = container.get("args") or container["command"][1:]
         environment = {"PATH": os.environ["PATH"], "KUBERNETES_SERVICE_HOST": "127.0.0.1", "HOSTNAME": self.name}
         for variable in container.get("env", []):
-            environment[variable["name"]] = self.local(variable["value"])
+            environment[variable["name"]] = self.local(variable.get("value") or value_of(variable["valueFrom"]))
         if self.account:
             environment["STOKER_KUBECONFIG"] = str(self.kubeconfig())
         self.log = self.dir / "log"
@@ -177,16 +185,17 @@ def until(what, look, within):
 
 
 def free_ports():
-    """Ports of this machine for those of the pods: none that the system gives to connections by itself."""
-    ports, candidate = {}, 10_000 + os.getpid() * 97 % 10_000
+    """Ports of this machine for those of a pod: none that the system gives to connections by itself."""
+    ports = {}
     while len(ports) < 4:
+        candidate = next(CANDIDATES)
         try:
             socket.create_server(("127.0.0.1", candidate)).close()
             ports[(8086, 8087, 8088, 8089)[len(ports)]] = candidate
         except OSError:
             pass
-        candidate = 10_000 + (candidate + 1) % 10_000
     return ports
 
 
+CANDIDATES = (10_000 + (os.getpid() * 97 + more) % 10_000 for more in range(10_000))
 PORTS = free_ports()

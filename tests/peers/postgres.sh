@@ -5,6 +5,9 @@
 #     Makes a database in DIR/data where there is none, starts its server and returns when it answers; on failure shows its log. Leaves
 #     DIR/url, the address of the database `stoker`, and DIR/data/postmaster.pid. PORT is chosen where none is given.
 #
+# postgres_sql DIR STATEMENTS
+#     Runs them in the database `stoker` as its owner, and prints what they answer, one row a line.
+#
 # postgres_stop DIR
 #     Ends the server of DIR at once, as a crash does. May be called twice.
 
@@ -35,6 +38,10 @@ postgres_start() {
     { tail -n 20 "$dir/data/server.log" >&2; return 1; }
   _postgres createdb --host=127.0.0.1 --port="$port" --username=stoker stoker 2>/dev/null || true
   echo "postgres://stoker@127.0.0.1:$port/stoker" >"$dir/url"
+}
+
+postgres_sql() {
+  _postgres psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --dbname="$(cat "$1/url")" --command="$2"
 }
 
 postgres_stop() {

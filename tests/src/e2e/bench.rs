@@ -22,9 +22,10 @@ use super::files::{Files, NodesFrom};
 use super::karpenter::{self, Karpenter};
 use super::process::Process;
 use super::recorder::Recorder;
-use super::replicas::{LEASE, Replicas};
+use super::replicas::{LEASE, Replicas, way_to_api};
 use crate::http;
 use crate::process::memory_kib;
+use crate::proxy::{Fault, Proxy};
 use crate::transcript::Seen;
 
 /// How long Stoker may take until it is ready.
@@ -92,6 +93,8 @@ pub struct Bench {
     karpenter: Option<Karpenter>,
     ec2: Option<Ec2>,
     replicas: Option<Replicas>,
+    /// Stoker's way to the API server, where it can be cut, and its access by it.
+    api: Option<(Proxy, PathBuf)>,
     /// What the scenario starts its autoscaler with, over what we ship.
     flags: &'static [&'static str],
 }
@@ -117,6 +120,7 @@ impl Bench {
         } else {
             None
         };
+        let api = if files.cut { Some(way_to_api(&setup.stoker_kubeconfig, dir).await?) } else { None };
         let [provider, expander, http] = replicas.as_ref().map_or([provider, expander, http], Replicas::front);
         let front = if setup.record { front } else { [provider, expander] };
         let certs = dir.join("certs");
@@ -156,6 +160,7 @@ impl Bench {
             karpenter,
             ec2,
             replicas,
+            api,
             flags: files.flags,
         })
     }
@@ -229,7 +234,8 @@ impl Bench {
         let [provider, expander, http, _, probes] = self.ports;
         // One pod, also where it is started again: another would wait until the Lease of the first is over.
         command.env("HOSTNAME", "stoker-0");
-        let own = (&*self.dir.join("state"), &*self.setup.stoker_kubeconfig);
+        let kubeconfig = self.api.as_ref().map_or(&self.setup.stoker_kubeconfig, |(_, kubeconfig)| kubeconfig);
+        let own = (&*self.dir.join("state"), &**kubeconfig);
         self.serve(&mut command, [provider, expander, http, probes], own);
         self.stoker = Some(Process::spawn(command, &self.dir.join("stoker.log"))?);
         eventually("ready Stoker", READY_WITHIN, async || {
@@ -337,6 +343,18 @@ impl Bench {
     /// Whether Stoker runs.
     pub fn stoker_runs(&mut self) -> bool {
         self.stoker.as_mut().is_some_and(Process::runs)
+    }
+
+    /// Lets Stoker stand still, or go on.
+    pub async fn pause_stoker(&self, pause: bool) -> anyhow::Result<()> {
+        self.stoker.as_ref().context("stoker does not run")?.signal(if pause { "STOP" } else { "CONT" }).await
+    }
+
+    /// Has the API server answer Stoker nothing, or again.
+    pub fn cut_stoker(&self, cut: bool) -> anyhow::Result<()> {
+        let (way, _) = self.api.as_ref().context("this scenario cuts nothing")?;
+        way.fault.send_replace(if cut { Fault::Hangs } else { Fault::None });
+        Ok(())
     }
 
     /// Ends Stoker with no warning.

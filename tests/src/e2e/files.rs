@@ -27,6 +27,8 @@ pub struct Files {
     pub nodes: NodesFrom,
     /// Whether two replicas share a journal in PostgreSQL.
     pub replicas: bool,
+    /// Whether the one replica's way to the API server can be cut.
+    pub cut: bool,
     /// `isolation` of the pool `big`, in the policy's words.
     pub isolation: &'static str,
     /// More pools, and what follows them in a policy, such as quotas.
@@ -61,6 +63,7 @@ pub const CALM: Files = Files {
     probes: false,
     nodes: NodesFrom::Simulated,
     replicas: false,
+    cut: false,
     isolation: "",
     more: "",
     world: "",

@@ -102,10 +102,7 @@ impl Karpenter {
     /// # Errors
     /// When it does not run.
     pub async fn signal(&self, signal: &str) -> anyhow::Result<()> {
-        let id = self.process.as_ref().and_then(Process::id).context("Karpenter does not run")?;
-        let sent = tokio::process::Command::new("kill").args([signal, &id.to_string()]).status().await?;
-        ensure!(sent.success(), "kill {signal} {id}");
-        Ok(())
+        self.process.as_ref().context("Karpenter does not run")?.signal(signal).await
     }
 
     /// Ends all claims, and then it.

@@ -25,7 +25,7 @@ impl Postgres {
         for folder in dir.ancestors().take_while(|folder| folder.starts_with(std::env::temp_dir())) {
             let _ = Command::new("chmod").arg("o+x").arg(folder).status().await;
         }
-        call("postgres_start", dir, None).await?;
+        call("postgres_start", dir, &[]).await?;
         let url = std::fs::read_to_string(dir.join("url"))?;
         let port = url.split([':', '/']).find_map(|part| part.parse().ok()).context("PostgreSQL has no port")?;
         Ok(Self { dir: dir.to_owned(), port })
@@ -33,21 +33,26 @@ impl Postgres {
 
     /// Ends it as a crash does.
     pub async fn crash(&self) -> anyhow::Result<()> {
-        call("postgres_stop", &self.dir, None).await
+        call("postgres_stop", &self.dir, &[]).await.map(drop)
     }
 
     /// Starts it again, where it was.
     pub async fn start_again(&self) -> anyhow::Result<()> {
-        call("postgres_start", &self.dir, Some(self.port)).await
+        call("postgres_start", &self.dir, &[&self.port.to_string()]).await.map(drop)
+    }
+
+    /// Runs statements in the database; what they answer.
+    pub async fn sql(&self, statements: &str) -> anyhow::Result<String> {
+        call("postgres_sql", &self.dir, &[statements]).await
     }
 }
 
-async fn call(function: &str, dir: &Path, port: Option<u16>) -> anyhow::Result<()> {
+async fn call(function: &str, dir: &Path, more: &[&str]) -> anyhow::Result<String> {
     let mut bash = Command::new("bash");
-    bash.args(["-c", "source \"$1\" && shift && \"$@\"", "bash", SCRIPT, function]).arg(dir);
-    let output = bash.args(port.map(|port| port.to_string())).output().await?;
+    bash.args(["-c", "source \"$1\" && shift && \"$@\"", "bash", SCRIPT, function]).arg(dir).args(more);
+    let output = bash.output().await?;
     ensure!(output.status.success(), "{function}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 impl Drop for Postgres {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use tokio::process::{Child, Command};
 
 /// How long a process may take to end when it is asked to.
@@ -49,9 +49,20 @@ impl Process {
         Ok(Self { child, log: log.to_owned() })
     }
 
-    /// Its number.
+    /// Its number; `None` once it has ended.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    /// Sends it a signal, such as `STOP`.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub async fn signal(&self, name: &str) -> anyhow::Result<()> {
+        let id = self.id().context("it has ended")?;
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(id.to_string()).status().await?;
+        ensure!(sent.success(), "signal {name} was not sent");
+        Ok(())
     }
 
     /// Whether it runs.
@@ -72,12 +83,8 @@ impl Process {
     /// # Errors
     /// When it cannot be ended.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        if let Some(id) = self.id() {
-            let asked = Command::new("kill").arg(id.to_string()).status().await;
-            if asked.is_ok_and(|status| status.success()) && tokio::time::timeout(STOP_WITHIN, self.child.wait()).await.is_ok()
-            {
-                return Ok(());
-            }
+        if self.signal("TERM").await.is_ok() && tokio::time::timeout(STOP_WITHIN, self.child.wait()).await.is_ok() {
+            return Ok(());
         }
         self.kill().await
     }

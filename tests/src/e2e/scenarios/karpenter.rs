@@ -82,12 +82,12 @@ pub(super) async fn refused(bench: &mut Bench) -> anyhow::Result<()> {
         Ok(if are == wanted { Ok(()) } else { Err(format!("{are} claims")) })
     };
     // It finds the claim and no class at one time: to it that is a lack of capacity.
-    bench.karpenter()?.signal("-STOP").await?;
+    bench.karpenter()?.signal("STOP").await?;
     let class = classes.get("gpu").await?;
     classes.delete("gpu", &DeleteParams::default()).await?;
     bench.cluster.gpu_pod("a", ONE).await?;
     eventually("claim", SCALED, async || claims_are(1).await).await?;
-    bench.karpenter()?.signal("-CONT").await?;
+    bench.karpenter()?.signal("CONT").await?;
     let gone = eventually("end of the claim", HEARD, async || claims_are(0).await).await;
     give_back(&classes, class).await?;
     gone?;

@@ -57,7 +57,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 42] = [
+pub const ALL: [Scenario; 43] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -91,6 +91,7 @@ pub const ALL: [Scenario; 42] = [
     },
     Scenario { name: "ec2-outdated", files: ec2::KEPT, needs: None, run: |bench| Box::pin(ec2::outdated(bench)) },
     Scenario { name: "replicas", files: replicas::FILES, needs: None, run: |bench| Box::pin(replicas::fail_over(bench)) },
+    Scenario { name: "one-replica", files: replicas::ALONE, needs: None, run: |bench| Box::pin(replicas::alone(bench)) },
     Scenario { name: "ec2-wave", files: ec2::WAVE, needs: None, run: |bench| Box::pin(ec2::wave(bench)) },
     Scenario {
         name: "nodeclaims-come-and-go",

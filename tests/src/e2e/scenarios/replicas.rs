@@ -1,4 +1,5 @@
 //! Two replicas on PostgreSQL, of which one leads by a Lease: whatever happens to the leader, the other goes on with all that was ordered.
+//! And one replica on SQLite, which goes on by itself.
 
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use super::{ONE, SCALED};
 use crate::e2e::bench::Bench;
 use crate::e2e::cluster::eventually;
 use crate::e2e::files::{CALM, Files, NodesFrom};
+use crate::proxy::Fault;
 
 pub(super) const FILES: Files = Files { nodes: NodesFrom::Ec2, replicas: true, ..CALM };
+pub(super) const ALONE: Files = Files { nodes: NodesFrom::Ec2, cut: true, ..CALM };
 
 /// How many fail-overs, unless the environment says otherwise.
 const FAILOVERS: &str = "STOKER_E2E_FAILOVERS";
@@ -31,42 +34,106 @@ enum Blow {
     Paused,
     /// Neither PostgreSQL nor the API server answers it until another leads.
     Cut,
+    /// PostgreSQL alone does not answer it.
+    Blinded,
     /// It is asked to stop.
     Stopped,
 }
 
-const BLOWS: [Blow; 4] = [Blow::Killed, Blow::Paused, Blow::Cut, Blow::Stopped];
+const BLOWS: [Blow; 5] = [Blow::Killed, Blow::Paused, Blow::Cut, Blow::Blinded, Blow::Stopped];
+
+/// How long one replica stands still, or is cut off: a leader would have lost its lead.
+const AWAY: Duration = Duration::from_secs(15);
+
+/// Pods that come and go, so that something is in flight whenever something happens.
+#[derive(Default)]
+struct Load {
+    pods: Vec<String>,
+}
+
+impl Load {
+    /// A pod comes or goes.
+    async fn change(&mut self, bench: &Bench, round: usize) -> anyhow::Result<()> {
+        if self.pods.len() < 3 {
+            self.add(bench, format!("pod-{round}")).await?;
+        } else {
+            bench.cluster.remove(&self.pods.remove(0)).await?;
+        }
+        // Into the order, the launch, the boot: another moment in each round.
+        sleep(Duration::from_millis(u64::try_from(round)? * 370 % 4_000)).await;
+        Ok(())
+    }
+
+    async fn add(&mut self, bench: &Bench, pod: String) -> anyhow::Result<()> {
+        bench.cluster.gpu_pod(&pod, ONE).await?;
+        self.pods.push(pod);
+        Ok(())
+    }
+
+    /// Each pod has a node of its own, and there is nothing else.
+    async fn settled(&self, bench: &Bench) -> anyhow::Result<()> {
+        let names: Vec<&str> = self.pods.iter().map(String::as_str).collect();
+        bench.cluster.bound(&names, SCALED * 2).await?;
+        the_same(bench, self.pods.len()).await
+    }
+
+    async fn end(self, bench: &Bench) -> anyhow::Result<()> {
+        for pod in &self.pods {
+            bench.cluster.remove(pod).await?;
+        }
+        the_same(bench, 0).await?;
+        bench.ec2()?.ensure_one_a_token()
+    }
+}
+
+/// One replica with its journal on SQLite is killed, stands still, and is cut off.
+pub(super) async fn alone(bench: &mut Bench) -> anyhow::Result<()> {
+    const BLOWS: [Blow; 3] = [Blow::Killed, Blow::Paused, Blow::Cut];
+    let mut load = Load::default();
+    for round in 0..of_environment(FAILOVERS, BLOWS.len())? {
+        load.change(bench, round).await?;
+        let blow = BLOWS[round % BLOWS.len()];
+        match blow {
+            Blow::Paused => {
+                bench.pause_stoker(true).await?;
+                sleep(AWAY).await;
+                bench.pause_stoker(false).await?;
+            }
+            Blow::Cut => {
+                bench.cut_stoker(true)?;
+                sleep(AWAY).await;
+                bench.cut_stoker(false)?;
+            }
+            _ => {
+                bench.kill_stoker().await?;
+                bench.start_stoker().await?;
+            }
+        }
+        if (round + 1) % BLOWS.len() == 0 {
+            load.settled(bench).await.with_context(|| format!("after round {round}, {blow:?}"))?;
+        }
+    }
+    load.end(bench).await
+}
 
 /// A pod comes or goes before each blow, so that something is in flight.
 pub(super) async fn fail_over(bench: &mut Bench) -> anyhow::Result<()> {
     let rounds: usize = of_environment(FAILOVERS, BLOWS.len())?;
     let mut took: Vec<(Blow, Duration)> = Vec::new();
-    let mut pods: Vec<String> = Vec::new();
+    let mut load = Load::default();
+    bench.replicas()?.audit_writes(leader(bench).await?).await?;
     for round in 0..rounds {
         let blow = BLOWS[round % BLOWS.len()];
-        if pods.len() < 3 {
-            let pod = format!("pod-{round}");
-            bench.cluster.gpu_pod(&pod, ONE).await?;
-            pods.push(pod);
-        } else {
-            bench.cluster.remove(&pods.remove(0)).await?;
-        }
-        // Into the order, the launch, the boot: another moment in each round.
-        sleep(Duration::from_millis(u64::try_from(round)? * 370 % 4_000)).await;
+        load.change(bench, round).await?;
         let after = one(bench, blow).await.with_context(|| format!("round {round}, the leader is {blow:?}"))?;
         took.push((blow, after));
         if (round + 1) % BLOWS.len() == 0 {
-            let names: Vec<&str> = pods.iter().map(String::as_str).collect();
-            bench.cluster.bound(&names, SCALED * 2).await.with_context(|| format!("after round {round}"))?;
-            the_same(bench, pods.len()).await.with_context(|| format!("after round {round}"))?;
+            load.settled(bench).await.with_context(|| format!("after round {round}"))?;
         }
     }
-    database_away(bench, &mut pods).await.context("PostgreSQL crashes")?;
-    the_same(bench, pods.len()).await?;
-    for pod in &pods {
-        bench.cluster.remove(pod).await?;
-    }
-    the_same(bench, 0).await?;
+    database_away(bench, &mut load).await.context("PostgreSQL crashes")?;
+    load.settled(bench).await?;
+    load.end(bench).await?;
     for blow in BLOWS {
         let mut of_blow: Vec<Duration> = took.iter().filter(|(of, _)| *of == blow).map(|(_, after)| *after).collect();
         of_blow.sort();
@@ -79,7 +146,10 @@ pub(super) async fn fail_over(bench: &mut Bench) -> anyhow::Result<()> {
             worst.as_secs_f64()
         );
     }
-    bench.ec2()?.ensure_one_a_token()
+    let (leaders, writes) = bench.replicas()?.ensure_only_leaders_wrote().await?;
+    println!("       {writes} writes by {leaders} leaders, none by a replica that did not lead");
+    ensure!(leaders > u64::try_from(rounds)? && writes > leaders, "{leaders} leaders and {writes} writes in {rounds} rounds");
+    Ok(())
 }
 
 /// The groups, as an autoscaler asks for them.
@@ -92,14 +162,13 @@ async fn groups(door: &mut GrpcCaClient) -> anyhow::Result<Vec<GroupInfo>> {
 }
 
 /// PostgreSQL crashes: reads answer on, nothing is bought that cannot be written, and it goes on by itself.
-async fn database_away(bench: &mut Bench, pods: &mut Vec<String>) -> anyhow::Result<()> {
+async fn database_away(bench: &Bench, load: &mut Load) -> anyhow::Result<()> {
     let leads = leader(bench).await?;
     let mut door = bench.door_of(leads)?;
     groups(&mut door).await?;
     let before = bench.ec2()?.alive();
     bench.replicas()?.postgres.crash().await?;
-    bench.cluster.gpu_pod("pod-away", ONE).await?;
-    pods.push("pod-away".to_owned());
+    load.add(bench, "pod-away".to_owned()).await?;
     for _ in 0..15 {
         let groups = door.node_groups().await.map_err(|error| anyhow::anyhow!("{error:?}"))?;
         ensure!(!groups.is_empty(), "no group is answered");
@@ -107,9 +176,7 @@ async fn database_away(bench: &mut Bench, pods: &mut Vec<String>) -> anyhow::Res
     }
     let now = bench.ec2()?.alive();
     ensure!(now.is_subset(&before), "bought without a journal: {:?}", now.difference(&before).collect::<Vec<_>>());
-    bench.replicas()?.postgres.start_again().await?;
-    bench.cluster.bound(&["pod-away"], SCALED * 2).await?;
-    Ok(())
+    bench.replicas()?.postgres.start_again().await
 }
 
 const fn bar(blow: Blow) -> Duration {
@@ -136,6 +203,14 @@ async fn one(bench: &mut Bench, blow: Blow) -> anyhow::Result<Duration> {
         }
         Blow::Cut => {
             bench.replicas()?.each[old].cut(true);
+            None
+        }
+        Blow::Blinded => {
+            let mut door = bench.door_of(old)?;
+            let group = groups(&mut door).await?.first().context("no group")?.id.clone();
+            bench.replicas()?.each[old].ways[0].fault.send_replace(Fault::Hangs);
+            // It notices by what it has to write.
+            ensure!(door.increase_size(&group, 1).await.is_err(), "a leader without a journal took an order");
             None
         }
         Blow::Stopped => {
