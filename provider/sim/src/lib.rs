@@ -3,6 +3,7 @@
 pub mod demand;
 pub mod in_process;
 pub mod model;
+pub mod simulate;
 pub mod spot_month;
 pub mod workload;
 pub mod world;

@@ -33,6 +33,7 @@ fn pod(name: &str, gpus: u32) -> PodSpec {
         id: name.into(),
         requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(1), gpus, ..Requests::default() },
         node_selector: BTreeMap::new(),
+        node_affinity: BTreeMap::new(),
         tolerations: vec![Toleration::of_key("gpu")],
         movable: true,
     }
