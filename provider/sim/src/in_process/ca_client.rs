@@ -15,7 +15,9 @@ use crate::model::{CaClient, CaError, ExpanderOption, GroupInfo, GroupOptions, I
 
 impl<C: Cloud> Desk<C> {
     fn limits_of(&self, group: &str) -> Result<&GroupLimits, CaError> {
-        NodeGroupId::find(&self.limits, group).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))
+        let id = self.names.get(group).and_then(|id| self.limits.get(id));
+        id.or_else(|| NodeGroupId::find(&self.limits, group))
+            .ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))
     }
 }
 
@@ -25,6 +27,9 @@ fn id(group: &str) -> Result<NodeGroupId, CaError> {
 
 impl<C: Cloud + Send> CaClient for Desk<C> {
     async fn refresh(&mut self) -> Result<(), CaError> {
+        if !std::mem::take(&mut self.remembers_anew) {
+            return Ok(());
+        }
         self.owners.clear();
         for record in self.memory.records.values() {
             self.owners.insert(record.placeholder.to_string(), record.group.clone());
@@ -81,6 +86,15 @@ impl<C: Cloud + Send> CaClient for Desk<C> {
         let group = NodeGroupId::find(&self.catalogue.groups, group)
             .ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))?;
         Ok(group.template.clone())
+    }
+
+    async fn shared_template(&mut self, group: &str) -> Result<Arc<Template>, CaError> {
+        if let Some(known) = self.templates.get(group) {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(self.template(group).await?);
+        self.templates.insert(group.to_owned(), Arc::clone(&made));
+        Ok(made)
     }
 
     async fn get_options(&mut self, _: &str, _: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {

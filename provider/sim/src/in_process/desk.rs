@@ -9,6 +9,7 @@ use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{DecisionId, LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
+use stoker_core::catalogue::template::NodeTemplate;
 use stoker_core::choose::rank::Scales;
 use stoker_core::decide::{is_fresh, orders};
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
@@ -41,6 +42,7 @@ pub enum Chore {
 }
 
 /// The decision with its memory, and the cloud that it buys in.
+#[expect(clippy::struct_excessive_bools, reason = "each says of something else whether it is new")]
 pub struct Desk<C> {
     /// The cloud.
     pub cloud: C,
@@ -65,6 +67,12 @@ pub struct Desk<C> {
     pub(super) listing: Vec<NodeGroupId>,
     /// The group of each machine and placeholder, as of the last refresh.
     pub(super) owners: BTreeMap<String, NodeGroupId>,
+    /// Whether the memory changed since then.
+    pub(super) remembers_anew: bool,
+    /// The groups' templates, as far as they were asked for.
+    pub(super) templates: BTreeMap<String, Arc<NodeTemplate>>,
+    /// The groups' ids by their names.
+    pub(super) names: BTreeMap<String, NodeGroupId>,
     /// The number of each machine at the cloud.
     numbers: BTreeMap<ProviderId, u64>,
     /// When those machines change.
@@ -92,6 +100,7 @@ impl<C: Cloud> Desk<C> {
     pub fn new(cloud: C, catalogue: Catalogue, supplier: SupplierName, start: Timestamp) -> Self {
         let mut memory = Memory::default();
         orders::begin_session(&mut memory);
+        let names = catalogue.groups.keys().map(|id| (id.to_string(), id.clone())).collect();
         let mut desk = Self {
             cloud,
             facts: Arc::default(),
@@ -107,6 +116,9 @@ impl<C: Cloud> Desk<C> {
             accounts: Accounts::default(),
             listing: Vec::new(),
             owners: BTreeMap::new(),
+            remembers_anew: true,
+            templates: BTreeMap::new(),
+            names,
             numbers: BTreeMap::new(),
             lives: BTreeMap::new(),
             inventory: Arc::new(Observation::complete(start, BTreeMap::new())),
@@ -247,6 +259,7 @@ impl<C: Cloud> Desk<C> {
                     self.told_anew |= tells_anew((&self.memory, &self.limits), (&memory, &plan.limits));
                     self.groups_changed += u64::from(!sold_alike(&self.limits, &plan.limits));
                     self.memory = memory;
+                    self.remembers_anew = true;
                     self.limits = plan.limits;
                     self.accounts = plan.accounts;
                     outcomes = self.act(&plan.actions);
@@ -335,6 +348,7 @@ impl<C: Cloud> Desk<C> {
     /// Has the next pass made: an order changed the memory.
     pub(super) const fn ordered(&mut self) {
         self.news = true;
+        self.remembers_anew = true;
     }
 
     /// Files an order of the autoscaler.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::kinds::Taint;
 use stoker_core::catalogue::Catalogue;
@@ -16,6 +16,9 @@ use super::cloud::Cloud;
 use super::desk::Desk;
 use super::play::Shapes;
 use crate::model::{Autoscaler, MemoryCluster, NodeAffinity, PodView, Requests, Toleration};
+
+/// How soon a pod is looked at again whose price class is sold out: what it may use grows with its wait.
+const SOLD_OUT_LOOK: SignedDuration = SignedDuration::from_secs(10);
 
 /// Pods that may use the same shapes.
 type Kind = (Requests, BTreeMap<String, String>, NodeAffinity);
@@ -32,6 +35,8 @@ pub(super) struct Isolation {
     known_of: u64,
     /// The pods that were given all of it in that state.
     seen: BTreeSet<String>,
+    /// Pods whose own class is sold out, since they were last looked at.
+    sold_out: BTreeSet<String>,
 }
 
 impl Isolation {
@@ -39,28 +44,29 @@ impl Isolation {
         Self { on: catalogue.policy.pools.iter().any(|pool| pool.isolation.is_some()), ..Self::default() }
     }
 
-    /// Gives the waiting pods the tolerations that they lack. Answers whether any got one.
+    /// Gives the waiting pods the tolerations that they lack. Answers which got any.
     pub(super) fn admit<C: Cloud + Send>(
         &mut self,
         autoscaler: &mut Autoscaler<Desk<C>, MemoryCluster>,
-        look_again: Timestamp,
         now: Timestamp,
-    ) -> bool {
+    ) -> Vec<String> {
         if !self.on {
-            return false;
+            return Vec::new();
         }
         let groups = autoscaler.door().groups_changed;
         if self.known_of != groups {
             (self.known_of, self.known) = (groups, BTreeMap::new());
             self.seen.clear();
+            self.sold_out.clear();
         }
         let due = self.again.is_some_and(|at| at <= now);
         if due {
             self.again = None;
+            self.sold_out.clear();
         }
         let mut given = Vec::new();
         for pod in autoscaler.cluster().waiting() {
-            if self.seen.contains(&pod.id) {
+            if self.seen.contains(&pod.id) || self.sold_out.contains(&pod.id) {
                 continue;
             }
             let kind = (pod.requests.clone(), pod.node_selector.clone(), pod.node_affinity.clone());
@@ -72,7 +78,8 @@ impl Isolation {
             };
             if sold_out {
                 // What it may use depends on how long it has waited.
-                self.again.get_or_insert(look_again);
+                self.again.get_or_insert(next_look(now));
+                self.sold_out.insert(pod.id.clone());
             } else {
                 self.seen.insert(pod.id.clone());
                 self.known.entry(kind).or_insert_with(|| more.clone());
@@ -82,12 +89,17 @@ impl Isolation {
                 given.push((pod.id.clone(), lacking));
             }
         }
-        let any = !given.is_empty();
-        for (pod, lacking) in given {
-            autoscaler.cluster_mut().tolerate(&pod, lacking);
+        for (pod, lacking) in &given {
+            autoscaler.cluster_mut().tolerate(pod, lacking.iter().cloned());
         }
-        any
+        given.into_iter().map(|(pod, _)| pod).collect()
     }
+}
+
+/// When pods are looked at again whose class is sold out: at full steps, whatever else happens.
+fn next_look(now: Timestamp) -> Timestamp {
+    let step = SOLD_OUT_LOOK.as_secs();
+    Timestamp::from_second((now.as_second().div_euclid(step) + 1) * step).unwrap_or(Timestamp::MAX)
 }
 
 fn toleration(taint: &Taint) -> Toleration {

@@ -18,9 +18,6 @@ use crate::model::{Action, Autoscaler, MemoryCluster, NodeView, PodSpec, SCALE_D
 /// Rounds of one moment before a cluster that does not come to rest is a fault.
 const MOST_ROUNDS: usize = 50;
 
-/// How soon a pod is looked at again whose price class is sold out: what it may use grows with its wait.
-const SOLD_OUT_LOOK: SignedDuration = SignedDuration::from_secs(10);
-
 /// How a run of a pod came to an end before the pod was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -92,6 +89,9 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
     /// A play that begins at `start`.
     pub fn new(mut autoscaler: Autoscaler<Desk<C>, MemoryCluster>, pods: P, loops: Loops, start: Timestamp) -> Self {
         autoscaler.door_mut().restless = loops == Loops::Prompt;
+        if loops == Loops::Needed {
+            autoscaler.skip_idle_reads();
+        }
         let isolation = Isolation::of(autoscaler.door().catalogue());
         let fresh = BTreeSet::new();
         Self { autoscaler, pods, scans: 0, isolation, loops, start, now: start, changed: true, fresh }
@@ -284,7 +284,10 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
 
     fn schedule(&mut self) {
         self.bind();
-        if self.isolation.admit(&mut self.autoscaler, self.now + SOLD_OUT_LOOK, self.now) {
+        let given = self.isolation.admit(&mut self.autoscaler, self.now);
+        if !given.is_empty() {
+            // That pods bear more which the autoscaler has seen waiting is news to it.
+            self.changed |= given.iter().any(|pod| !self.fresh.contains(pod));
             self.bind();
         }
     }

@@ -93,7 +93,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// Which of the nodes are of a group: only those get soft taints, or lose them. The taints themselves are not modelled.
     async fn look_for_soft_taints(&mut self, pass: &Pass) {
         for seen in &pass.nodes {
-            let _ = self.client.known_group_of(&seen.view.to_ref()).await;
+            let _ = self.client.known_group_of_view(&seen.view).await;
         }
     }
 

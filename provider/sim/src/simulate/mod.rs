@@ -136,7 +136,8 @@ pub fn simulate(setup: &Setup) -> Result<Simulated, NotSimulated> {
     let began = Instant::now();
     let region = Region::new(setup);
     let desk = Desk::new(region, setup.catalogue.clone(), SupplierName::new(SUPPLIER)?, START);
-    let autoscaler = Autoscaler::new(desk, MemoryCluster::new(setup.scoring), setup.settings.clone());
+    let mut autoscaler = Autoscaler::new(desk, MemoryCluster::new(setup.scoring), setup.settings.clone());
+    autoscaler.without_transcript();
     let loops = if setup.every_loop { Loops::All } else { Loops::Needed };
     let mut play = Play::new(autoscaler, Work::new(setup), loops, START);
     play.begin();

@@ -204,9 +204,8 @@ impl Region {
             && let Some(spot) = &self.spot
         {
             let zone = sold.zone % spot.weather.zones().max(1);
-            let of_zone = |machine: &&Machine| {
-                machine.market.capacity_type == CapacityType::Spot && machine.sold.zone == sold.zone
-            };
+            let of_zone =
+                |machine: &&Machine| machine.market.capacity_type == CapacityType::Spot && machine.sold.zone == sold.zone;
             let used: u32 = self.machines.values().filter(of_zone).map(|machine| machine.sold.gpus).sum();
             if !spot.weather.is_open(zone, now) || spot.zone_gpus < used + sold.gpus {
                 return Some("no spot capacity");

@@ -54,7 +54,8 @@ pub fn instance_types(catalogue: &Catalogue) -> Vec<InstanceType> {
 pub(super) fn share_of_price(pod: &Pod, of: &InstanceType) -> i128 {
     let share = |asked: u32, has: u32| (i128::from(asked) * 1_000_000).div_ceil_by(i128::from(has.max(1)));
     let (asked, has) = (&pod.requests, &of.allocatable);
-    let most = share(asked.gpus, has.gpus).max(share(asked.milli_cpu, has.milli_cpu)).max(share(asked.memory_mib, has.memory_mib));
+    let most =
+        share(asked.gpus, has.gpus).max(share(asked.milli_cpu, has.milli_cpu)).max(share(asked.memory_mib, has.memory_mib));
     (i128::from(of.hourly.0) * most).div_ceil_by(1_000_000)
 }
 
