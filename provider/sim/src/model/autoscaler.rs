@@ -207,7 +207,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         let pods = self.cluster.pods().await;
         // Only Ready nodes are looked at for GPUs that are missing.
         let label = if views.iter().any(|node| node.ready()) { self.client.gpu_label().await } else { Arc::default() };
-        if self.settings.generation.looks_for_devices() {
+        if self.settings.generation.looks_for_devices() && !self.client.quiet {
             for node in views.iter().filter(|node| node.ready()) {
                 // Where it is of a group, its devices are compared with the template's; those are not modelled.
                 let _ = self.client.known_group_of_view(node).await;
