@@ -142,6 +142,7 @@ impl Rig {
                 id: format!("default/{name}"),
                 requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(4), gpus: 1, ..Requests::default() },
                 node_selector: [(POOL_LABEL.to_owned(), pool.to_owned())].into(),
+                node_affinity: BTreeMap::new(),
                 tolerations: vec![Toleration::of_key("nvidia.com/gpu")],
                 movable: true,
             };

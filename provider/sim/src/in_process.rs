@@ -1,4 +1,16 @@
-//! What a door in process answers, of the decision's own state: for every world that plays the autoscaler model without a service.
+//! The decision behind the autoscaler model without a service, in virtual time.
+//!
+//! * [`desk`]: passes of `decide` and `check`, and what becomes of their actions.
+//! * [`cloud`]: what the desk buys from.
+//! * [`play`]: the cluster, its scheduler and kubelets, and the model of the autoscaler in front of a desk, from event to event.
+//!
+//! The functions here answer the autoscaler's calls of the decision's own state, for every world that plays it without a service.
+
+mod ca_client;
+pub mod cloud;
+pub mod desk;
+mod isolation;
+pub mod play;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +25,11 @@ use crate::model::{ExpanderOption, GroupInfo, InstanceError, InstanceInfo, Insta
 
 /// The limits of every group.
 pub type Limits = BTreeMap<NodeGroupId, GroupLimits>;
+
+/// The gRPC status numbers of refusals.
+const INVALID: i32 = 3;
+const NOT_FOUND: i32 = 5;
+const PRECONDITION: i32 = 9;
 
 /// A count as the wire has it.
 pub fn size(count: u32) -> i32 {

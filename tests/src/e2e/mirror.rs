@@ -229,6 +229,7 @@ fn pod_view(pod: &Pod) -> Option<PodView> {
         node: spec.node_name.clone().filter(|name| !name.is_empty()),
         requests,
         node_selector: spec.node_selector.clone().unwrap_or_default(),
+        node_affinity: BTreeMap::new(),
         tolerations: tolerations.collect(),
         created_at: pod.creation_timestamp()?.0,
         unschedulable,

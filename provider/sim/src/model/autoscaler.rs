@@ -90,6 +90,16 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         Self { client: Client::new(door), cluster, state: State::new(&settings), settings }
     }
 
+    /// Keeps no transcript from here on: the reports have no calls. For long simulations.
+    pub const fn without_transcript(&mut self) {
+        self.client.quiet = true;
+    }
+
+    /// Skips the reads of all instances that can find nothing new, from here on: the caller runs a loop after every change of them.
+    pub const fn skip_idle_reads(&mut self) {
+        self.state.registry.told_of_changes = true;
+    }
+
     /// Forgets all that is in memory, as a restart of the process does. Deletions that had begun are given up half way.
     pub fn restart(&mut self) {
         self.client.forget();
@@ -125,7 +135,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     pub async fn run_once(&mut self, now: Timestamp) -> LoopReport {
         let mut report = LoopReport::new(now);
         self.client.calls.clear();
-        self.state.registry.refresh_cache(&mut self.client, now).await;
+        self.state.registry.refresh_cache(&mut self.client, self.settings.scan_interval, now).await;
         self.continue_deletions(now, &mut report).await;
         report.outcome = self.steps(now, &mut report).await.unwrap_or_else(Outcome::Failed);
         report.calls = std::mem::take(&mut self.client.calls);
@@ -143,7 +153,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         self.state.templates.recompute(&mut self.client, generation, &nodes, &pods, now).await?;
         if generation.asks_again_after_templates() {
             for seen in &nodes {
-                let _ = self.client.known_group_of(&seen.view.to_ref()).await;
+                let _ = self.client.known_group_of_view(&seen.view).await;
             }
         }
         let (registry, mut scope) = self.registry(now, &mut report.actions);
@@ -185,7 +195,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
             return;
         }
         for node in self.cluster.nodes().await {
-            let ours = self.client.known_group_of(&node.to_ref()).await.is_some();
+            let ours = self.client.known_group_of_view(&node).await.is_some();
             if ours && node.to_be_deleted_since().is_some() && self.cluster.untaint(&node.name).await.is_ok() {
                 report.actions.push(Action::Untainted { node: node.name.clone() });
             }
@@ -197,10 +207,10 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         let pods = self.cluster.pods().await;
         // Only Ready nodes are looked at for GPUs that are missing.
         let label = if views.iter().any(|node| node.ready()) { self.client.gpu_label().await } else { Arc::default() };
-        if self.settings.generation.looks_for_devices() {
+        if self.settings.generation.looks_for_devices() && !self.client.quiet {
             for node in views.iter().filter(|node| node.ready()) {
                 // Where it is of a group, its devices are compared with the template's; those are not modelled.
-                let _ = self.client.known_group_of(&node.to_ref()).await;
+                let _ = self.client.known_group_of_view(node).await;
             }
         }
         (views.into_iter().map(|view| Seen::new(view, &label)).collect(), pods)

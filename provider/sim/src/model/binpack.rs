@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::cluster::{PodView, Requests, Toleration};
+use super::cluster::{NodeAffinity, PodView, Requests, Toleration};
 use super::fit::{SimNode, share};
 use super::templates::GroupTemplate;
 use super::time::count;
@@ -13,11 +13,11 @@ pub(super) type Kind = Vec<Arc<PodView>>;
 
 /// Puts identical pods together, in order of the first of each.
 pub(super) fn kinds(pods: &[Arc<PodView>]) -> Vec<Kind> {
-    type Key<'a> = (&'a Requests, &'a BTreeMap<String, String>, &'a [Toleration]);
+    type Key<'a> = (&'a Requests, &'a BTreeMap<String, String>, &'a NodeAffinity, &'a [Toleration]);
     let mut index: BTreeMap<Key<'_>, usize> = BTreeMap::new();
     let mut kinds: Vec<Kind> = Vec::new();
     for pod in pods {
-        let key = (&pod.requests, &pod.node_selector, pod.tolerations.as_slice());
+        let key = (&pod.requests, &pod.node_selector, &pod.node_affinity, pod.tolerations.as_slice());
         let at = *index.entry(key).or_insert(kinds.len());
         match kinds.get_mut(at) {
             Some(kind) => kind.push(Arc::clone(pod)),

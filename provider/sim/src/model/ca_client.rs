@@ -189,6 +189,10 @@ pub trait CaClient: Send {
     fn nodes(&mut self, group: &str) -> impl Future<Output = Result<Vec<InstanceInfo>, CaError>> + Send;
     /// `NodeGroupTemplateNodeInfo`.
     fn template(&mut self, group: &str) -> impl Future<Output = Result<Template, CaError>> + Send;
+    /// The same, of a supplier that keeps its templates.
+    fn shared_template(&mut self, group: &str) -> impl Future<Output = Result<Arc<Template>, CaError>> + Send {
+        async move { self.template(group).await.map(Arc::new) }
+    }
     /// `NodeGroupGetOptions`; `None` is the empty answer: the flags hold.
     fn get_options(
         &mut self,

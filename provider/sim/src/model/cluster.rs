@@ -1,6 +1,6 @@
 //! The cluster: the Nodes and Pods that the autoscaler watches, and what it does to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use stoker_core::base::units::MiB;
 use stoker_core::catalogue::template::Resources;
 use stoker_core::market::sharing::Slices;
 
-use super::ca_client::{Labels, NodeRef};
+use super::ca_client::{Labels, NodeRef, Template};
 
 /// The taint on a node that is about to be deleted; its value is the time it was set, in seconds since 1970.
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
@@ -63,6 +63,9 @@ impl Requests {
         }
     }
 }
+
+/// Labels, each with the values of which a node must have one.
+pub type NodeAffinity = BTreeMap<String, BTreeSet<String>>;
 
 /// Which taints a pod bears.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,6 +163,8 @@ pub struct PodView {
     pub requests: Requests,
     /// Labels that its node must have.
     pub node_selector: BTreeMap<String, String>,
+    /// Labels of which its node must have one of these values: required node affinity of one term, with the operator `In`.
+    pub node_affinity: NodeAffinity,
     /// Taints that it bears.
     pub tolerations: Vec<Toleration>,
     /// When it was created.
@@ -173,6 +178,20 @@ pub struct PodView {
 }
 
 impl PodView {
+    /// Whether it would be bound to an empty node of that template that has room, the taint `but` aside.
+    pub fn admits(&self, template: &Template, but: &str) -> bool {
+        let labels = &template.labels;
+        let mut taints = template.taints.iter().filter(|taint| taint.key != but);
+        self.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.node_affinity.iter().all(|(key, values)| labels.get(key).is_some_and(|value| values.contains(value)))
+            && taints.all(|taint| self.bears(taint))
+    }
+
+    /// Whether it bears a taint, or the taint keeps no pod away.
+    pub fn bears(&self, taint: &Taint) -> bool {
+        taint.effect == TaintEffect::PreferNoSchedule || self.tolerations.iter().any(|toleration| toleration.bears(taint))
+    }
+
     /// Whether it waits for a node that the scheduler could not find.
     pub const fn is_waiting(&self) -> bool {
         self.node.is_none() && self.unschedulable && !self.daemon

@@ -92,8 +92,12 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
 
     /// Which of the nodes are of a group: only those get soft taints, or lose them. The taints themselves are not modelled.
     async fn look_for_soft_taints(&mut self, pass: &Pass) {
+        // All of them were asked about before: these are calls only where the answer was "not ours".
+        if self.client.quiet {
+            return;
+        }
         for seen in &pass.nodes {
-            let _ = self.client.known_group_of(&seen.view.to_ref()).await;
+            let _ = self.client.known_group_of_view(&seen.view).await;
         }
     }
 

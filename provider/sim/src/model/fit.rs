@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::base::kinds::Taint;
 use stoker_core::catalogue::template::Resources;
 use stoker_core::market::sharing::Slices;
 
 use super::ca_client::NodeRef;
-use super::cluster::{NodeView, PodView, Requests};
+use super::cluster::{NodeAffinity, NodeView, PodView, Requests};
 
 /// A node in a simulation, with the pods on it.
 #[derive(Debug, Clone)]
@@ -45,22 +45,32 @@ impl SimNode {
 
     /// Whether the pod may run here: its selector, the taints, the room left.
     pub(super) fn takes(&self, pod: &PodView) -> bool {
-        self.open && self.has_room(&pod.requests) && selects(&pod.node_selector, &self.node.labels) && bears(pod, &self.taints)
+        self.open
+            && self.has_room(&pod.requests)
+            && selects(&pod.node_selector, &self.node.labels)
+            && admits(&pod.node_affinity, &self.node.labels)
+            && self.taints.iter().all(|taint| pod.bears(taint))
     }
 
     fn has_room(&self, more: &Requests) -> bool {
-        let sum = self.used.clone().plus(more);
-        sum.milli_cpu <= self.allocatable.milli_cpu
-            && sum.memory <= self.allocatable.memory
-            && sum.gpus <= self.allocatable.gpus
-            && sum.slices.within(&self.slices)
-            && self.pods.len() < self.allocatable.pods as usize
+        let (used, has) = (&self.used, &self.allocatable);
+        used.milli_cpu.saturating_add(more.milli_cpu) <= has.milli_cpu
+            && used.memory.0.saturating_add(more.memory.0) <= has.memory.0
+            && used.gpus.saturating_add(more.gpus) <= has.gpus
+            && self.pods.len() < has.pods as usize
+            && (more.slices.is_empty() && used.slices.is_empty() || used.clone().plus(more).slices.within(&self.slices))
     }
 
     /// Puts the pod here.
     pub(super) fn put(&mut self, pod: &Arc<PodView>) {
         self.used = std::mem::take(&mut self.used).plus(&pod.requests);
         self.pods.push(Arc::clone(pod));
+    }
+
+    /// Takes a pod away again.
+    pub(super) fn drop_pod(&mut self, id: &str) {
+        self.pods.retain(|pod| pod.id != id);
+        self.used = self.pods.iter().fold(Requests::default(), |sum, pod| sum.plus(&pod.requests));
     }
 
     /// How much of it is used, 0 to 1: of its GPUs where it has the GPU label, else of CPU or memory, whichever is more.
@@ -94,11 +104,8 @@ fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String
     selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-fn bears(pod: &PodView, taints: &[Taint]) -> bool {
-    taints
-        .iter()
-        .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule)
-        .all(|taint| pod.tolerations.iter().any(|t| t.bears(taint)))
+fn admits(affinity: &NodeAffinity, labels: &BTreeMap<String, String>) -> bool {
+    affinity.iter().all(|(key, values)| labels.get(key).is_some_and(|value| values.contains(value)))
 }
 
 /// The cluster's nodes with their pods.

@@ -15,8 +15,9 @@
 //!
 //! # Caveats
 //! What it leaves out:
-//! * **The scheduler**: only node selectors, taints, CPU, memory, GPUs, slices of them and the number of pods decide what fits. No affinity,
-//!   topology spread, host ports, volumes, priorities, preemption or dynamic resource allocation.
+//! * **The scheduler**: only node selectors, required node affinity of one term with the operator `In`, taints, CPU, memory, GPUs, slices
+//!   of them and the number of pods decide what fits. No other affinity, topology spread, host ports, volumes, priorities, preemption or
+//!   dynamic resource allocation.
 //! * **`DaemonSet`s** as such: their pods count on the nodes they run on and in templates copied from those, not in templates that
 //!   came from the door.
 //! * **Pod disruption budgets**, owners, local storage and the `safe-to-evict` annotations: whether a pod may move is one flag on
@@ -66,8 +67,8 @@ pub use ca_client::{
     InstanceError, InstanceInfo, InstanceState, Labels, NodeRef, Template,
 };
 pub use cluster::{
-    Cluster, ClusterError, NodeView, PodView, Requests, SCALE_DOWN_DISABLED, STARTUP_TAINT_PREFIXES, TO_BE_DELETED_TAINT,
-    Toleration,
+    Cluster, ClusterError, NodeAffinity, NodeView, PodView, Requests, SCALE_DOWN_DISABLED, STARTUP_TAINT_PREFIXES,
+    TO_BE_DELETED_TAINT, Toleration,
 };
 pub use memory_cluster::{MemoryCluster, PodSpec, Scoring};
 pub use report::{Action, Call, CallRecord, LoopError, LoopReport, OptionSeen, Outcome, ScaleUp, Skip};

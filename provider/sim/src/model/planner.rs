@@ -83,6 +83,10 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
                 eligible.push(candidate);
             }
         }
+        if eligible.is_empty() {
+            self.state.planner.unneeded.clear();
+            return any;
+        }
         // Empty nodes first, then those found unneeded before.
         let unneeded = &self.state.planner.unneeded;
         let is_empty = |at: usize| pass.snapshot.get(at).is_some_and(|node| to_move(node).next().is_none());
@@ -119,7 +123,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         let mut candidates = Vec::new();
         let mut any = false;
         for seen in &pass.nodes {
-            let Some(group) = self.client.known_group_of(&seen.view.to_ref()).await else { continue };
+            let Some(group) = self.client.known_group_of_view(&seen.view).await else { continue };
             let above_min = sizes.get(group.as_ref()).is_some_and(|(size, min)| size > min);
             any |= above_min;
             let going = self.state.deletions.contains(&seen.view.name);
@@ -160,7 +164,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         let mut removable = Vec::new();
         for (name, unneeded) in unneeded {
             let Some(seen) = pass.nodes.iter().find(|seen| seen.view.name == name) else { continue };
-            let Some(group) = self.client.known_group_of(&seen.view.to_ref()).await else { continue };
+            let Some(group) = self.client.known_group_of_view(&seen.view).await else { continue };
             if !early && self.unneeded_time(&group, seen.ready).await.is_none() {
                 continue;
             }

@@ -57,14 +57,13 @@ impl Census {
         let mut max_startup = scope.settings.max_node_startup;
         let mut census = Self::default();
         for seen in nodes {
-            let node = seen.view.to_ref();
-            if let Some(group) = scope.client.known_group_of(&node).await {
+            if let Some(group) = scope.client.known_group_of_view(&seen.view).await {
                 max_startup = startup_time(scope, &group, max_startup).await;
                 census.groups.entry(group.to_string()).or_default().count(seen, max_startup, scope.now);
             }
             // Where the group has a say in it, the total over all groups asks for each node again.
             if scope.settings.generation.startup_time_from_options()
-                && let Some(group) = scope.client.known_group_of(&node).await
+                && let Some(group) = scope.client.known_group_of_view(&seen.view).await
             {
                 max_startup = startup_time(scope, &group, max_startup).await;
             }

@@ -56,6 +56,10 @@ pub(super) struct Registry {
     unregistered: BTreeMap<String, Timestamp>,
     cache: BTreeMap<String, Vec<InstanceInfo>>,
     cache_refreshed: Option<Timestamp>,
+    /// Whether the caller runs a loop after every change outside, so that reads between two loops may be skipped.
+    pub(super) told_of_changes: bool,
+    /// Whether the last loop read all instances, and they were as known.
+    steady: bool,
     instances: BTreeMap<String, Vec<InstanceInfo>>,
     previous_instances: BTreeMap<String, Vec<InstanceInfo>>,
     census: Census,
@@ -115,17 +119,39 @@ impl Registry {
     }
 
     /// The goroutine beside the loop: reads the instances of all groups when they are due. A failed read is taken for none.
-    pub(super) async fn refresh_cache<D: CaClient>(&mut self, client: &mut Client<D>, now: Timestamp) {
+    pub(super) async fn refresh_cache<D: CaClient>(
+        &mut self,
+        client: &mut Client<D>,
+        scan_interval: SignedDuration,
+        now: Timestamp,
+    ) {
+        if std::mem::take(&mut self.steady) {
+            self.skip_refreshes(scan_interval, now);
+        }
         if now < self.next_cache_refresh(now) {
             return;
         }
         self.cache_refreshed = Some(now);
         let groups = client.node_groups().await;
+        let known = self.cache.len();
         self.cache.retain(|id, _| groups.iter().any(|g| g.id == *id));
+        self.steady = self.told_of_changes && known == self.cache.len();
         for group in groups.iter() {
             let instances = client.nodes(&group.id).await.unwrap_or_default();
+            self.steady &= self.cache.get(&group.id) == Some(&instances);
             self.cache.insert(group.id.clone(), instances);
         }
+    }
+
+    /// Counts the reads as made that were due before `now` and skipped, as nothing had changed: each in the first loop at or after its
+    /// moment.
+    fn skip_refreshes(&mut self, scan_interval: SignedDuration, now: Timestamp) {
+        let Some(last) = self.cache_refreshed else { return };
+        let (every, scan) = (CACHE_REFRESH.as_nanos(), scan_interval.as_nanos().max(1));
+        let apart = every.div_euclid(scan) + i128::from(every.rem_euclid(scan) > 0);
+        let (apart, gone) = (apart * scan, now.duration_since(last).as_nanos());
+        let skipped = (gone - 1).div_euclid(apart).max(0) * apart;
+        self.cache_refreshed = i64::try_from(skipped).ok().map(|skipped| after(last, SignedDuration::from_nanos(skipped)));
     }
 
     fn next_cache_refresh(&self, now: Timestamp) -> Timestamp {
@@ -322,7 +348,7 @@ impl Registry {
     /// When something here may change without anything happening outside.
     pub(super) fn deadlines(&self, settings: &Settings, now: Timestamp) -> Vec<Timestamp> {
         let late = |since: &Timestamp| after(*since, settings.max_node_provision);
-        let mut at = vec![self.next_cache_refresh(now)];
+        let mut at: Vec<Timestamp> = (!self.steady).then(|| self.next_cache_refresh(now)).into_iter().collect();
         at.extend(self.requests.values().map(|r| r.deadline));
         at.extend(self.unregistered.values().map(late));
         at.extend(self.incorrect.values().map(|i| late(&i.since)));

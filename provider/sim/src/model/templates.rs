@@ -124,7 +124,7 @@ impl Templates {
         let (good, bad): (Vec<&Seen>, Vec<&Seen>) = nodes.iter().partition(|seen| seen.is_good_example(now));
         let mut current = BTreeMap::new();
         for seen in good {
-            if let Some(group) = client.known_group_of(&seen.view.to_ref()).await {
+            if let Some(group) = client.known_group_of_view(&seen.view).await {
                 current.entry(group.to_string()).or_insert_with(|| GroupTemplate::from_node(&seen.view, pods));
             }
         }
@@ -151,7 +151,7 @@ impl Templates {
         self.remembered.retain(|id, _| listed.iter().any(|g| g.id == *id));
         let disruption = |seen: &&Seen| seen.view.to_be_deleted_since().is_some();
         for seen in bad.into_iter().filter(|seen| !(generation.leaving_node_is_no_template() && disruption(seen))) {
-            if let Some(group) = client.known_group_of(&seen.view.to_ref()).await {
+            if let Some(group) = client.known_group_of_view(&seen.view).await {
                 current
                     .entry(group.to_string())
                     .or_insert_with(|| GroupTemplate { real: false, ..GroupTemplate::from_node(&seen.view, pods) });

@@ -41,6 +41,21 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         at.into_iter().filter(|at| now < *at).min()
     }
 
+    /// When a caller in virtual time should run the next loop, at a moment at which the process would start one: the first where something
+    /// `changed` outside since the last loop, else the first at which anything can differ; `None` where that is never.
+    ///
+    /// A caller that runs all of these does the same as one that runs every loop.
+    pub fn next_regular_loop(&self, now: Timestamp, changed: bool) -> Option<Timestamp> {
+        let Some(last) = &self.state.last else { return Some(now) };
+        let due = if changed { now } else { self.next_interesting(last.at)?.max(now) };
+        let scan = self.next_scan(last.at);
+        let late = due.duration_since(scan).as_nanos().max(0);
+        let every = self.settings.scan_interval.as_nanos().max(1);
+        let skipped = late.div_euclid(every) + i128::from(late.rem_euclid(every) > 0);
+        let skipped = i64::try_from(skipped.saturating_mul(every)).unwrap_or(i64::MAX);
+        Some(after(scan, SignedDuration::from_nanos(skipped)))
+    }
+
     /// When a caller in virtual time should run the next loop, not before `now`: the next scan where something `changed` outside
     /// since the last loop, else the first scan at which anything can differ; `None` where that is never.
     pub fn next_loop(&self, now: Timestamp, changed: bool) -> Option<Timestamp> {

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Outcome;
 use super::cloud::{Cloud, SHAPES, SPOT_MILLI, Shape};
-use super::jobs::{Job, Ledger, Saving, Stop};
+use super::jobs::{Job, Ledger, Saving};
 use super::weather::Weather;
+use crate::in_process::play::Stop;
 
 /// How a baseline buys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 
+use crate::in_process::play::Stop;
 use crate::world::draw::{Seed, whole};
 
 /// Seconds in a day.
@@ -117,15 +118,6 @@ pub struct Saving {
     pub checkpoint: SignedDuration,
     /// Time that every start but the first takes before work goes on.
     pub restart: SignedDuration,
-}
-
-/// How an end of a run came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// The cloud took the node: the work since the last checkpoint is lost.
-    Reclaimed,
-    /// The pod was evicted, and saved what it had first, as it is told by SIGTERM.
-    Evicted,
 }
 
 /// How far the jobs are.

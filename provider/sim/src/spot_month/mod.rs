@@ -4,7 +4,7 @@
 //! * [`weather`]: when each zone has spot capacity, by the laws that were fitted to measured zones.
 //! * [`jobs`]: the work, with checkpoints, and how late it gets.
 //! * [`cloud`]: what a region sells, how its machines boot and go, and the bill.
-//! * [`stoker`]: the decision behind its door, with the model of the autoscaler in front of it, in virtual time.
+//! * [`stoker`]: the decision behind the model of the autoscaler, as [`crate::in_process`] plays it.
 //! * [`accounts`]: where the bill goes.
 //! * [`baseline`]: always on demand, spot only, and spot with a sticky fallback.
 //! * [`bound`]: the least that the work can cost.
@@ -14,7 +14,6 @@
 pub mod accounts;
 pub mod baseline;
 pub mod bound;
-mod ca_client;
 pub mod cloud;
 pub mod jobs;
 mod sold;

@@ -54,3 +54,14 @@ fn baselines_finish_above_the_bound() {
         assert_eq!((spot_only.bill.on_demand.0, on_demand.bill.spot.0), (0, 0));
     }
 }
+
+/// Whatever plays it, a month comes to the same, to the micro-dollar.
+#[test]
+fn months_cost_what_they_always_did() {
+    for (seed, days, load, spot, on_demand) in [(3, 1, 12.0, 528_511_760, 17_248_200), (1, 5, 30.0, 3_621_722_735, 669_413_250)]
+    {
+        let month = Month::draw(seed, days, load, &GOOD);
+        let played = stoker::replay(&month, &policy(SAVING).unwrap(), Settings::recommended(), SAVING).unwrap();
+        assert_eq!((played.bill.spot.0, played.bill.on_demand.0), (spot, on_demand), "seed {seed}");
+    }
+}

@@ -132,6 +132,7 @@ fn event(kind: Kind, pool: &str, name: &str, gpus: u32, at: i64, lifetime: i64) 
         id: format!("{namespace}/{name}"),
         requests,
         node_selector: BTreeMap::from([(POOL_LABEL.to_owned(), pool.to_owned())]),
+        node_affinity: BTreeMap::new(),
         tolerations: vec![Toleration::of_key(GPU_RESOURCE)],
         movable,
     };

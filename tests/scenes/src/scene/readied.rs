@@ -65,6 +65,7 @@ impl Scene {
                 node: None,
                 requests: Requests { gpus, ..Requests::default() },
                 node_selector: [(POOL_LABEL.to_owned(), pool.name.to_string())].into(),
+                node_affinity: BTreeMap::new(),
                 tolerations: vec![Toleration::of_key(GPU_RESOURCE)],
                 created_at: self.now - SignedDuration::from_mins(1),
                 unschedulable: true,

@@ -1,5 +1,6 @@
 //! What a scene is moved by: pods, stock, hardware, people, clocks and processes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -26,6 +27,7 @@ impl Scene {
                 ..Requests::default()
             },
             node_selector: [(POOL_LABEL.to_owned(), pod.pool.clone())].into(),
+            node_affinity: BTreeMap::new(),
             tolerations: vec![Toleration::of_key(GPU_RESOURCE)],
             movable: pod.movable,
         };

@@ -33,6 +33,7 @@ fn pod(name: &str, gpus: u32) -> PodSpec {
         id: name.into(),
         requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(1), gpus, ..Requests::default() },
         node_selector: BTreeMap::new(),
+        node_affinity: BTreeMap::new(),
         tolerations: vec![Toleration::of_key("gpu")],
         movable: true,
     }
@@ -50,8 +51,8 @@ fn bound(cluster: &MemoryCluster, pod: &str) -> Option<String> {
 }
 
 #[test]
-fn the_fullest_node_that_fits_is_chosen_or_the_first() {
-    for (scoring, expected) in [(Scoring::MostAllocated, "b"), (Scoring::FirstFit, "a")] {
+fn the_scheduler_fills_or_spreads_or_takes_the_first() {
+    for (scoring, expected) in [(Scoring::MostAllocated, "b"), (Scoring::FirstFit, "a"), (Scoring::LeastAllocated, "a")] {
         let mut cluster = cluster(scoring);
         cluster.add_pod(pod("w", 1), at(1));
         assert_eq!(cluster.schedule(), [("w".to_owned(), expected.to_owned())]);
@@ -116,4 +117,28 @@ fn a_pod_that_ended_frees_its_place() {
     cluster.schedule();
     assert!(cluster.finish_pod("1").is_some());
     assert_eq!(cluster.schedule(), [("2".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn required_affinity_allows_any_of_its_values() {
+    let mut cluster = MemoryCluster::new(Scoring::FirstFit);
+    cluster.add_node(node("a", 4));
+    let wants = |values: &[&str]| {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        BTreeMap::from([("pool".to_owned(), values)])
+    };
+    cluster.add_pod(PodSpec { node_affinity: wants(&["q", "r"]), ..pod("elsewhere", 1) }, at(1));
+    cluster.add_pod(PodSpec { node_affinity: wants(&["q", "p"]), ..pod("here", 1) }, at(1));
+    assert_eq!(cluster.schedule(), [("here".to_owned(), "a".to_owned())]);
+}
+
+/// A pod that was marked and gets another toleration is tried again.
+#[test]
+fn a_pod_that_bears_more_is_tried_again() {
+    let mut cluster = MemoryCluster::new(Scoring::FirstFit);
+    cluster.add_node(node("a", 4));
+    cluster.add_pod(PodSpec { tolerations: Vec::new(), ..pod("w", 1) }, at(1));
+    assert!(cluster.schedule().is_empty());
+    cluster.tolerate("w", [Toleration::of_key("gpu")]);
+    assert_eq!(cluster.schedule().len(), 1);
 }

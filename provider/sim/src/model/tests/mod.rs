@@ -1,5 +1,6 @@
 //! What a user of the real one could notice, told against a small correct supplier.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -57,6 +58,7 @@ fn pod(name: &str, gpus: u32) -> PodSpec {
         id: format!("default/{name}"),
         requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(4), gpus, ..Requests::default() },
         node_selector: [(POOL.to_owned(), "p".to_owned())].into(),
+        node_affinity: BTreeMap::new(),
         tolerations: vec![Toleration::of_key("nvidia.com/gpu")],
         movable: true,
     }

@@ -1,0 +1,116 @@
+//! The autoscaler's calls to a desk: they go to the same functions that the service calls.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stoker_core::base::ids::NodeGroupId;
+use stoker_core::catalogue::template::GPU_LABEL;
+use stoker_core::decide::orders;
+use stoker_core::plan::GroupLimits;
+
+use super::cloud::Cloud;
+use super::desk::Desk;
+use super::{INVALID, NOT_FOUND, PRECONDITION, best_options, groups, instances, listing, size};
+use crate::model::{CaClient, CaError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, NodeRef, Template};
+
+impl<C: Cloud> Desk<C> {
+    fn limits_of(&self, group: &str) -> Result<&GroupLimits, CaError> {
+        let id = self.names.get(group).and_then(|id| self.limits.get(id));
+        id.or_else(|| NodeGroupId::find(&self.limits, group))
+            .ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))
+    }
+}
+
+fn id(group: &str) -> Result<NodeGroupId, CaError> {
+    NodeGroupId::new(group).map_err(|error| CaError::new(INVALID, error.to_string()))
+}
+
+impl<C: Cloud + Send> CaClient for Desk<C> {
+    async fn refresh(&mut self) -> Result<(), CaError> {
+        if !std::mem::take(&mut self.remembers_anew) {
+            return Ok(());
+        }
+        self.owners.clear();
+        for record in self.memory.records.values() {
+            self.owners.insert(record.placeholder.to_string(), record.group.clone());
+            if let Some(machine) = record.instance() {
+                self.owners.insert(machine.to_string(), record.group.clone());
+            }
+        }
+        self.listing = listing(&self.limits);
+        Ok(())
+    }
+
+    async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, CaError> {
+        Ok(groups(&self.listing, &self.limits))
+    }
+
+    async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, CaError> {
+        Ok(self.owners.get(&node.provider_id).map(ToString::to_string))
+    }
+
+    async fn target_size(&mut self, group: &str) -> Result<i32, CaError> {
+        self.limits_of(group).map(|limits| size(limits.target))
+    }
+
+    async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
+        let id = id(group)?;
+        self.order(&id, delta)
+    }
+
+    async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
+        let id = id(group)?;
+        let taken = orders::decrease(&mut self.memory, &id, delta, self.now);
+        taken.map_err(|why| CaError::new(INVALID, why.to_string()))?;
+        self.ordered();
+        self.pass();
+        Ok(())
+    }
+
+    async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), CaError> {
+        let id = id(group)?;
+        let plain = |node: &NodeRef| orders::NodeRef { provider_id: node.provider_id.clone(), name: node.name.clone() };
+        let nodes: Vec<orders::NodeRef> = nodes.iter().map(plain).collect();
+        let gone = orders::delete(&mut self.memory, &self.catalogue, Some(&self.facts), &id, &nodes, self.now);
+        gone.map_err(|why| CaError::new(PRECONDITION, why.to_string()))?;
+        self.ordered();
+        self.pass();
+        Ok(())
+    }
+
+    async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, CaError> {
+        Ok(instances(&self.memory, group))
+    }
+
+    async fn template(&mut self, group: &str) -> Result<Template, CaError> {
+        let group = NodeGroupId::find(&self.catalogue.groups, group)
+            .ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))?;
+        Ok(group.template.clone())
+    }
+
+    async fn shared_template(&mut self, group: &str) -> Result<Arc<Template>, CaError> {
+        if let Some(known) = self.templates.get(group) {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(self.template(group).await?);
+        self.templates.insert(group.to_owned(), Arc::clone(&made));
+        Ok(made)
+    }
+
+    async fn get_options(&mut self, _: &str, _: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {
+        Ok(None)
+    }
+
+    async fn gpu_label(&mut self) -> Result<String, CaError> {
+        Ok(GPU_LABEL.to_owned())
+    }
+
+    /// The option that the service's expander would take.
+    async fn best_options(
+        &mut self,
+        options: &[ExpanderOption],
+        _: &BTreeMap<String, Arc<Template>>,
+    ) -> Result<Vec<String>, CaError> {
+        Ok(best_options(options, &self.catalogue, &self.limits))
+    }
+}
