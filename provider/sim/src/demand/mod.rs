@@ -2,6 +2,8 @@
 //!
 //! Times are seconds from the start of the demand. Prices are on demand, in the cheapest zone.
 
+pub mod openb;
+
 use stoker_core::base::units::UsdMicros;
 
 /// Whole GPUs, CPU and memory: what a node leaves to pods, or what a pod requests.
