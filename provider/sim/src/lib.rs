@@ -4,6 +4,7 @@ pub mod bound;
 pub mod demand;
 pub mod in_process;
 pub mod model;
+pub mod peers;
 pub mod simulate;
 pub mod spot_month;
 pub mod workload;

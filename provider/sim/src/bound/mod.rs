@@ -11,7 +11,7 @@ pub mod fleet;
 pub(crate) mod flow;
 pub mod levels;
 mod linear;
-mod money;
+pub(crate) mod money;
 pub mod spot;
 
 pub use linear::{Solver, Unsolved};

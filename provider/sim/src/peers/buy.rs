@@ -1,0 +1,189 @@
+//! Which nodes are bought for the jobs that wait.
+
+use std::cmp::Reverse;
+
+use super::events::Event;
+use super::fleet::{give, take};
+use super::jobs::{Jobs, Sold};
+use super::policy::Buys;
+use super::run::Run;
+use crate::demand::Room;
+
+/// How much better an option has to be than one before it.
+const BETTER: f64 = 1e-12;
+
+impl Run<'_> {
+    /// Buys nodes for the jobs that have waited long enough and have no room on booting nodes.
+    pub(super) fn provision(&mut self, now: f64) {
+        let has_waited = |job: &usize| now <= 0.0 || now - self.jobs.jobs[*job].arrives >= self.policy.hold - 1e-9;
+        let mut left: Vec<usize> = self.waiting.iter().copied().filter(has_waited).collect();
+        if left.len() < self.waiting.len() {
+            self.events.add(now + 10.0, Event::ScanHeld);
+        }
+        if left.is_empty() {
+            return;
+        }
+        let room = |node: usize| {
+            let kind = self.fleet.nodes[node].kind;
+            (kind, self.jobs.sold[kind].room)
+        };
+        let mut booting: Vec<(usize, Room)> = self.fleet.booting(now).map(room).collect();
+        left.sort_by_key(|job| {
+            let asks = self.jobs.asks(*job);
+            Reverse((asks.gpus, asks.milli_cpu, asks.memory_mib))
+        });
+        left.retain(|job| {
+            let class = self.jobs.class(*job);
+            let holds = |(kind, room): &&mut (usize, Room)| class.may_use(*kind) && room.holds(&class.asks);
+            let Some((_, room)) = booting.iter_mut().find(holds) else { return true };
+            take(room, class.asks);
+            false
+        });
+        for kind in pack(left, self.policy.buys, &self.jobs) {
+            self.buy(kind, now);
+        }
+    }
+}
+
+/// Types of the nodes for the jobs.
+fn pack(mut left: Vec<usize>, buys: Buys, jobs: &Jobs) -> Vec<usize> {
+    if buys == Buys::CheapestFit {
+        return cheapest_fit(left, jobs);
+    }
+    let mut bought = Vec::new();
+    while let Some(choice) = choose(&left, buys, jobs) {
+        let mut served: Vec<usize> = Vec::new();
+        for node in choice.nodes {
+            bought.push(choice.kind);
+            served.extend(node.jobs);
+        }
+        left.retain(|job| !served.contains(job));
+    }
+    bought
+}
+
+/// Cheapest of the types.
+fn cheapest(types: &[usize], sold: &[Sold]) -> Option<usize> {
+    types.iter().copied().min_by(|a, b| sold[*a].price.total_cmp(&sold[*b].price))
+}
+
+/// Karpenter: each job joins the first node that some type could be with it.
+fn cheapest_fit(mut left: Vec<usize>, jobs: &Jobs) -> Vec<usize> {
+    let mut open: Vec<(Room, Vec<usize>)> = Vec::new();
+    left.sort_by_key(|job| {
+        let asks = jobs.asks(*job);
+        Reverse((asks.milli_cpu, asks.memory_mib))
+    });
+    for job in left {
+        let class = jobs.class(job);
+        let joined = open.iter_mut().any(|(taken, types)| {
+            let mut with = *taken;
+            give(&mut with, class.asks);
+            let fits = |kind: &usize| class.may_use(*kind) && jobs.sold[*kind].room.holds(&with);
+            let still: Vec<usize> = types.iter().copied().filter(fits).collect();
+            if still.is_empty() {
+                return false;
+            }
+            (*taken, *types) = (with, still);
+            true
+        });
+        if !joined {
+            open.push((class.asks, class.types.clone()));
+        }
+    }
+    open.iter().filter_map(|(_, types)| cheapest(types, &jobs.sold)).collect()
+}
+
+/// A node to be, with its jobs.
+struct Bin {
+    free: Room,
+    jobs: Vec<usize>,
+}
+
+/// Nodes of one type.
+struct Choice {
+    kind: usize,
+    nodes: Vec<Bin>,
+}
+
+/// The best type, and its nodes.
+fn choose(left: &[usize], buys: Buys, jobs: &Jobs) -> Option<Choice> {
+    let mut best: Option<(f64, Choice)> = None;
+    for kind in 0..jobs.sold.len() {
+        let fits: Vec<usize> = left.iter().copied().filter(|job| jobs.class(*job).may_use(kind)).collect();
+        if fits.is_empty() {
+            continue;
+        }
+        let bins = first_fit(&fits, jobs.sold[kind].room, jobs);
+        let (score, nodes) = score(kind, &fits, bins, buys, jobs);
+        if best.as_ref().is_none_or(|(least, _)| score < least - BETTER) {
+            best = Some((score, Choice { kind, nodes }));
+        }
+    }
+    best.map(|(_, choice)| choice)
+}
+
+/// Nodes for the jobs, filled by the largest first.
+fn first_fit(fits: &[usize], room: Room, jobs: &Jobs) -> Vec<Bin> {
+    let mut sorted = fits.to_vec();
+    sorted.sort_by_key(|job| {
+        let asks = jobs.asks(*job);
+        Reverse((asks.gpus, asks.milli_cpu))
+    });
+    let mut bins: Vec<Bin> = Vec::new();
+    for job in sorted {
+        let asks = jobs.asks(job);
+        if let Some(bin) = bins.iter_mut().find(|bin| bin.free.holds(&asks)) {
+            take(&mut bin.free, asks);
+            bin.jobs.push(job);
+        } else {
+            let mut free = room;
+            take(&mut free, asks);
+            bins.push(Bin { free, jobs: vec![job] });
+        }
+    }
+    bins
+}
+
+/// How bad the nodes are for the jobs, and those of them that are bought.
+fn score(kind: usize, fits: &[usize], bins: Vec<Bin>, buys: Buys, jobs: &Jobs) -> (f64, Vec<Bin>) {
+    let Sold { room, price } = jobs.sold[kind];
+    #[expect(clippy::cast_precision_loss, reason = "counts of jobs and nodes")]
+    let count = bins.len() as f64;
+    let alone = |of: &[usize]| of.iter().map(|job| jobs.class(*job).alone).sum::<f64>();
+    match buys {
+        Buys::LeastWaste => {
+            let wasted = |room: u32, asked: fn(&Room) -> u32| {
+                let all = f64::from(room) * count;
+                let asked: f64 = fits.iter().map(|job| f64::from(asked(&jobs.asks(*job)))).sum();
+                (all - asked) / all
+            };
+            let waste = wasted(room.milli_cpu, |asks| asks.milli_cpu) + wasted(room.memory_mib, |asks| asks.memory_mib);
+            (waste, bins)
+        }
+        Buys::Price => {
+            let worth: f64 = fits.iter().map(|job| pod_price(jobs.asks(*job))).sum();
+            ((price * count + 0.01) / (worth + 0.01), bins)
+        }
+        Buys::BestGroup => (price * count / alone(fits), bins),
+        Buys::BestNode | Buys::CheapestFit => {
+            let mut best: Option<(f64, Bin)> = None;
+            for bin in bins {
+                let replaces = alone(&bin.jobs) / price;
+                if best.as_ref().is_none_or(|(most, _)| replaces > *most) {
+                    best = Some((replaces, bin));
+                }
+            }
+            let bin = best.map(|(_, bin)| bin);
+            let worth = bin.as_ref().map_or(0.0, |bin| alone(&bin.jobs));
+            (price / worth, bin.into_iter().collect())
+        }
+    }
+}
+
+/// Hourly price of a pod as the price expander has it for GCE.
+fn pod_price(asks: Room) -> f64 {
+    f64::from(asks.milli_cpu) / 1000.0 * 0.033_174
+        + f64::from(asks.memory_mib) / 1024.0 * 0.004_446
+        + f64::from(asks.gpus) * 0.35
+}

@@ -1,0 +1,58 @@
+//! What others do with a demand: a simulator of capacity policies that are not ours, event by event.
+//!
+//! * [`Policy`]: stock autoscalers, the same with class taints, and the two policies that ours is measured against.
+//! * [`Boots`]: how long nodes take to boot, drawn or recorded.
+//! * [`replay`]: plays a demand under a policy.
+//! * [`static_peak`]: the fleet that is never given back.
+//! * [`Report`]: the bill, the waiting and the churn.
+//!
+//! # The world
+//! Every type can be bought on demand without limit. A node is billed by the second from its purchase to its release,
+//! 60 seconds at least, and is ready after its boot; nodes that are bought for what runs at the start are ready at once.
+//! A waiting pod binds to a ready node as soon as one has room. A pod runs as long on any type.
+//!
+//! A demand's pods must be in the order of their arrivals. Pods that no type can run are left out and counted.
+
+mod boots;
+mod buy;
+mod consolidate;
+mod events;
+mod fleet;
+mod floors;
+mod jobs;
+mod policy;
+mod report;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use stoker_core::base::units::UsdMicros;
+
+use crate::bound::money::{dollars, micros};
+use crate::demand::Demand;
+
+pub use boots::Boots;
+pub use policy::{Buys, Consolidation, Floor, Idle, Policy, Scheduler};
+pub use report::{Committed, Report, Waits};
+use run::Run;
+
+/// A floor names a type that the demand does not offer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a floor holds GPUs of {name}, which is not for sale: name one of the demand's types, or remove the floor")]
+pub struct UnknownType {
+    /// Name of the type.
+    pub name: String,
+}
+
+/// Plays the demand to its end under the policy.
+pub fn replay(demand: &Demand, policy: &Policy, boots: Boots) -> Result<Report, UnknownType> {
+    Run::new(demand, policy, boots)?.to_the_end()
+}
+
+/// Cost of the fleet that is bought node by node as the demand needs it, if every node were kept the whole time.
+pub fn static_peak(demand: &Demand) -> UsdMicros {
+    let policy = Policy { idle: Idle::After { seconds: f64::INFINITY }, ..Policy::own_choice(0.0) };
+    let Ok(run) = Run::new(demand, &policy, Boots::at_once()) else { return UsdMicros(0) };
+    let Ok(report) = run.to_the_end() else { return UsdMicros(0) };
+    UsdMicros(micros(dollars(report.bought.0) * demand.seconds / 3600.0))
+}

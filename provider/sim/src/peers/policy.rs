@@ -1,0 +1,182 @@
+//! Capacity policies as plain data.
+
+/// What decides which nodes are bought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buys {
+    /// Cluster Autoscaler's default expander: the group that wastes the least CPU and memory. It knows neither GPUs nor
+    /// prices.
+    LeastWaste,
+    /// Cluster Autoscaler's price expander, with pod prices as of GCE.
+    Price,
+    /// Karpenter: pods are packed while any type holds them together, then the cheapest such type is bought.
+    CheapestFit,
+    /// The single node that costs the least per dollar that its pods would cost on nodes of their own.
+    BestNode,
+    /// The same measure for a whole group, as an expander behind Cluster Autoscaler can choose: the autoscaler fixes the
+    /// number of nodes.
+    BestGroup,
+}
+
+/// How the scheduler scores nodes that hold a pod.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Scheduler {
+    /// The node that it leaves the least free: GPUs first, then CPU.
+    #[default]
+    MostAllocated,
+    /// The node that it leaves the most free: the worst case of the scheduler's default.
+    LeastAllocated,
+}
+
+/// When an empty node is given back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Idle {
+    /// After so long.
+    After {
+        /// Seconds.
+        seconds: f64,
+    },
+    /// After every type has idled for the same money.
+    EqualPay {
+        /// Seconds times its price in dollars per hour that a node may idle.
+        pay: f64,
+        /// Seconds at most.
+        most: f64,
+    },
+}
+
+impl Idle {
+    /// Seconds for a node of that price in dollars per hour.
+    pub fn seconds(self, price: f64) -> f64 {
+        match self {
+            Self::After { seconds } => seconds,
+            Self::EqualPay { pay, most } => most.min(pay / price),
+        }
+    }
+}
+
+/// Karpenter's consolidation of underutilized nodes.
+///
+/// Every minute, up to eight nodes are emptied onto others, or replaced by one cheaper node; else a single one. Only
+/// latency-sensitive pods may be moved. Nodes under replacement are at most a tenth of the fleet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Consolidation {
+    /// Seconds that a node's pods have to have run on it.
+    pub after: f64,
+    /// Seconds that a moved pod takes to start again.
+    pub restart: f64,
+}
+
+/// Free GPUs of a type that are held ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Floor {
+    /// Name of the type.
+    pub type_name: String,
+    /// Free GPUs.
+    pub gpus: u32,
+}
+
+/// A capacity policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// What decides which nodes are bought.
+    pub buys: Buys,
+    /// Seconds from a pod that waits to the purchase.
+    pub scan: f64,
+    /// Seconds that a pod waits before nodes are bought for it.
+    pub hold: f64,
+    /// When an empty node is given back.
+    pub idle: Idle,
+    /// Seconds after any purchase in which no node is given back.
+    pub after_purchase: f64,
+    /// Seconds that a node is kept at least.
+    pub least_life: f64,
+    /// Class taints: a pod may only use a type on which its largest share of a node costs at most so many times its own
+    /// cheapest node.
+    pub taints: Option<f64>,
+    /// Consolidation.
+    pub consolidation: Option<Consolidation>,
+    /// Floors, filled in this order.
+    pub floors: Vec<Floor>,
+    /// How the scheduler scores nodes.
+    pub scheduler: Scheduler,
+}
+
+impl Policy {
+    /// Buys so after `scan` seconds, and gives empty nodes back after `idle` seconds; nothing else.
+    const fn plain(buys: Buys, scan: f64, idle: f64) -> Self {
+        Self {
+            buys,
+            scan,
+            hold: 0.0,
+            idle: Idle::After { seconds: idle },
+            after_purchase: 0.0,
+            least_life: 0.0,
+            taints: None,
+            consolidation: None,
+            floors: Vec::new(),
+            scheduler: Scheduler::MostAllocated,
+        }
+    }
+
+    /// Cluster Autoscaler by its defaults (B1).
+    pub const fn autoscaler() -> Self {
+        let mut policy = Self::plain(Buys::LeastWaste, 10.0, 600.0);
+        policy.hold = 30.0;
+        policy.after_purchase = 600.0;
+        policy
+    }
+
+    /// Cluster Autoscaler with its price expander (B2).
+    pub const fn autoscaler_by_price() -> Self {
+        let mut policy = Self::autoscaler();
+        policy.buys = Buys::Price;
+        policy
+    }
+
+    /// Karpenter that removes only empty nodes, at once (B3a).
+    pub const fn karpenter_when_empty() -> Self {
+        Self::plain(Buys::CheapestFit, 2.0, 0.0)
+    }
+
+    /// Karpenter that also consolidates, both after so many seconds (B3b). Its default is 0.
+    pub const fn karpenter(after: f64) -> Self {
+        let mut policy = Self::plain(Buys::CheapestFit, 2.0, after);
+        policy.consolidation = Some(Consolidation { after, restart: 30.0 });
+        policy
+    }
+
+    /// The reference that buys nodes by itself, with an idle window in seconds.
+    pub const fn own_choice(idle: f64) -> Self {
+        Self::plain(Buys::BestNode, 2.0, idle)
+    }
+
+    /// The reference that chooses behind Cluster Autoscaler, with tight class taints and nodes that live 15 minutes.
+    pub const fn door(idle: Idle) -> Self {
+        let mut policy = Self::plain(Buys::BestGroup, 10.0, 0.0).with_taints(1.001);
+        policy.hold = 30.0;
+        policy.idle = idle;
+        policy.least_life = 900.0;
+        policy
+    }
+
+    /// The same policy with class taints (B4).
+    #[must_use]
+    pub const fn with_taints(mut self, most: f64) -> Self {
+        self.taints = Some(most);
+        self
+    }
+
+    /// The same policy with floors.
+    #[must_use]
+    pub fn with_floors(self, floors: &[(&str, u32)]) -> Self {
+        let floor = |(name, gpus): &(&str, u32)| Floor { type_name: (*name).to_owned(), gpus: *gpus };
+        Self { floors: floors.iter().map(floor).collect(), ..self }
+    }
+
+    /// The same policy under a scheduler that spreads pods.
+    #[must_use]
+    pub const fn spread(mut self) -> Self {
+        self.scheduler = Scheduler::LeastAllocated;
+        self
+    }
+}

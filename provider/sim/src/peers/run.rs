@@ -1,0 +1,219 @@
+//! The run of one policy.
+
+use super::events::{Event, Events};
+use super::fleet::{Fleet, Node, give, take};
+use super::jobs::Jobs;
+use super::policy::Policy;
+use super::report::{Report, Wait};
+use super::{Boots, UnknownType};
+use crate::demand::Demand;
+
+/// State of a run.
+pub(super) struct Run<'a> {
+    pub(super) policy: &'a Policy,
+    boots: Boots,
+    /// End in seconds.
+    pub(super) end: f64,
+    pub(super) jobs: Jobs,
+    pub(super) fleet: Fleet,
+    pub(super) events: Events,
+    /// Jobs that wait, and those that were never placed last.
+    pub(super) waiting: Vec<usize>,
+    pub(super) waits: Vec<Wait>,
+    /// Whether a look at the waiting jobs is due.
+    scan_is_due: bool,
+    /// When a node was bought last.
+    pub(super) last_purchase: f64,
+    /// Nodes that are being replaced, by their replacement, in the order of purchase.
+    pub(super) replaced: Vec<(usize, Vec<usize>)>,
+    /// Floors by type.
+    pub(super) floors: Vec<(usize, u32)>,
+    pub(super) moves: usize,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(demand: &Demand, policy: &'a Policy, boots: Boots) -> Result<Self, UnknownType> {
+        let mut floors = Vec::new();
+        for floor in &policy.floors {
+            let kind = demand.types.iter().position(|of| of.name == floor.type_name);
+            let kind = kind.ok_or_else(|| UnknownType { name: floor.type_name.clone() })?;
+            floors.push((kind, floor.gpus));
+        }
+        let mut events = Events::default();
+        let jobs = Jobs::of(demand, policy.taints);
+        for (number, job) in jobs.jobs.iter().enumerate() {
+            events.add(job.arrives, Event::Arrives(number));
+        }
+        if let Some(consolidation) = policy.consolidation {
+            events.add(consolidation.after + 60.0, Event::Consolidate);
+        }
+        Ok(Self {
+            policy,
+            boots,
+            end: demand.seconds,
+            jobs,
+            fleet: Fleet::default(),
+            events,
+            waiting: Vec::new(),
+            waits: Vec::new(),
+            scan_is_due: false,
+            last_purchase: f64::NEG_INFINITY,
+            replaced: Vec::new(),
+            floors,
+            moves: 0,
+        })
+    }
+
+    /// Plays all events and closes the books.
+    pub(super) fn to_the_end(mut self) -> Result<Report, UnknownType> {
+        while let Some((now, event)) = self.events.next(self.end) {
+            self.happens(now, event);
+        }
+        for node in self.fleet.live.clone() {
+            self.fleet.remove(node, self.end, self.end);
+        }
+        Ok(Report::of(&self, self.boots.used()))
+    }
+
+    fn happens(&mut self, now: f64, event: Event) {
+        match event {
+            Event::Arrives(job) => self.arrives(job, now),
+            Event::Ready(node) => self.is_ready(node, now),
+            Event::Ends { job, start, node } => self.ends(job, start, node, now),
+            Event::Scan | Event::ScanHeld => {
+                if event == Event::Scan {
+                    self.scan_is_due = false;
+                }
+                self.schedule(now);
+                self.provision(now);
+                self.hold_floors(now);
+            }
+            Event::Idle { node, since } => self.is_idle(node, since, now),
+            Event::Consolidate => {
+                self.consolidate(now);
+                self.events.add(now + 60.0, Event::Consolidate);
+            }
+        }
+    }
+
+    fn arrives(&mut self, job: usize, now: f64) {
+        if self.bind(job, now) {
+            self.hold_floors(now);
+            return;
+        }
+        self.waiting.push(job);
+        if !self.scan_is_due {
+            self.scan_is_due = true;
+            // What is there at the start is served at once.
+            let at = if now <= 0.0 { 0.0 } else { now + self.policy.scan };
+            self.events.add(at, Event::Scan);
+        }
+    }
+
+    fn is_ready(&mut self, node: usize, now: f64) {
+        if !self.fleet.is_live(node) {
+            return;
+        }
+        if let Some(at) = self.replaced.iter().position(|(by, _)| *by == node) {
+            let (_, old) = self.replaced.remove(at);
+            self.replace(&old, now);
+        }
+        self.schedule(now);
+        let ready = &self.fleet.nodes[node];
+        if ready.runs.is_empty() && ready.idle.is_none() {
+            self.goes_idle(node, now);
+        }
+    }
+
+    fn ends(&mut self, job: usize, start: u32, node: usize, now: f64) {
+        let ended = &mut self.jobs.jobs[job];
+        if ended.starts != start || ended.has_ended || !self.fleet.is_live(node) {
+            return;
+        }
+        ended.has_ended = true;
+        let asks = self.jobs.asks(job);
+        let on = &mut self.fleet.nodes[node];
+        give(&mut on.free, asks);
+        on.runs.retain(|(other, _)| *other != job);
+        if on.runs.is_empty() {
+            self.goes_idle(node, now);
+        }
+        if !self.waiting.is_empty() {
+            self.schedule(now);
+        }
+    }
+
+    fn goes_idle(&mut self, node: usize, now: f64) {
+        let of = &mut self.fleet.nodes[node];
+        of.idle = Some(now);
+        let price = self.jobs.sold[of.kind].price;
+        self.events.add(now + self.policy.idle.seconds(price), Event::Idle { node, since: now });
+    }
+
+    /// Gives the node back, or looks again when something else allows it.
+    fn is_idle(&mut self, node: usize, since: f64, now: f64) {
+        let of = &self.fleet.nodes[node];
+        if of.gone.is_some() || of.idle != Some(since) || !of.runs.is_empty() {
+            return;
+        }
+        let lives = of.bought + self.policy.least_life;
+        let settles = self.last_purchase + self.policy.after_purchase;
+        let again = if self.policy.least_life > 0.0 && now < lives {
+            lives + 1.0
+        } else if self.policy.after_purchase > 0.0 && now < settles {
+            settles + 1.0
+        } else if self.floor_needs(of.kind) {
+            now + 600.0
+        } else {
+            self.fleet.remove(node, now, self.end);
+            return;
+        };
+        self.events.add(again, Event::Idle { node, since });
+    }
+
+    pub(super) fn price(&self, node: usize) -> f64 {
+        self.jobs.sold[self.fleet.nodes[node].kind].price
+    }
+
+    pub(super) fn buy(&mut self, kind: usize, now: f64) -> usize {
+        let ready = if now <= 0.0 { 0.0 } else { now + self.boots.seconds() };
+        let free = self.jobs.sold[kind].room;
+        let node = Node { kind, bought: now, ready, free, runs: Vec::new(), idle: None, gone: None };
+        let node = self.fleet.add(node);
+        self.last_purchase = now;
+        self.events.add(ready, Event::Ready(node));
+        node
+    }
+
+    /// Starts the job on a ready node with room, if there is one.
+    fn bind(&mut self, job: usize, now: f64) -> bool {
+        let Some(node) = self.fleet.choose(job, now, &self.jobs, self.policy.scheduler) else { return false };
+        let waited = now - self.jobs.jobs[job].arrives;
+        self.waits.push(Wait { gpus: self.jobs.asks(job).gpus, seconds: waited, is_first: true });
+        self.start(job, node, now);
+        true
+    }
+
+    pub(super) fn start(&mut self, job: usize, node: usize, now: f64) {
+        let asks = self.jobs.asks(job);
+        let on = &mut self.fleet.nodes[node];
+        take(&mut on.free, asks);
+        on.runs.push((job, now));
+        on.idle = None;
+        let started = &mut self.jobs.jobs[job];
+        started.started = Some(now);
+        started.starts += 1;
+        let start = started.starts;
+        self.events.add(now + started.left, Event::Ends { job, start, node });
+    }
+
+    /// Starts what can be started, in the order of waiting.
+    pub(super) fn schedule(&mut self, now: f64) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for job in waiting {
+            if !self.bind(job, now) {
+                self.waiting.push(job);
+            }
+        }
+    }
+}
