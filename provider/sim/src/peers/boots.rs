@@ -11,7 +11,7 @@ pub struct Boots {
 }
 
 enum Draws {
-    Seeded(Stream),
+    Seeded(Box<Stream>),
     Recorded(std::vec::IntoIter<f64>),
 }
 
@@ -22,7 +22,7 @@ impl Boots {
 
     /// Drawn from the seed.
     pub fn seeded(seed: u64) -> Self {
-        Self::new(Draws::Seeded(Seed(seed).stream("peer-boots", &[], 0)))
+        Self::new(Draws::Seeded(Box::new(Seed(seed).stream("peer-boots", &[], 0))))
     }
 
     /// From standard normal draws. Boots after the last of them take the median.

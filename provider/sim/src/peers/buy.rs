@@ -15,7 +15,7 @@ const BETTER: f64 = 1e-12;
 impl Run<'_> {
     /// Buys nodes for the jobs that have waited long enough and have no room on booting nodes.
     pub(super) fn provision(&mut self, now: f64) {
-        let has_waited = |job: &usize| now <= 0.0 || now - self.jobs.jobs[*job].arrives >= self.policy.hold - 1e-9;
+        let has_waited = |job: &usize| now <= 0.0 || now - self.jobs.all[*job].arrives >= self.policy.hold - 1e-9;
         let mut left: Vec<usize> = self.waiting.iter().copied().filter(has_waited).collect();
         if left.len() < self.waiting.len() {
             self.events.add(now + 10.0, Event::ScanHeld);

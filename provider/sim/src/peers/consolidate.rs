@@ -20,7 +20,7 @@ impl Run<'_> {
         }
         let is_replacement = |node: &usize| self.replaced.iter().any(|(by, _)| by == node);
         let ready: Vec<usize> = self.fleet.ready(now).filter(|node| !busy.contains(node) && !is_replacement(node)).collect();
-        let may_move = |(job, since): &(usize, f64)| self.jobs.jobs[*job].is_movable && now - since >= after;
+        let may_move = |(job, since): &(usize, f64)| self.jobs.all[*job].is_movable && now - since >= after;
         let runs = |node: &usize| &self.fleet.nodes[*node].runs;
         let mut candidates: Vec<usize> =
             ready.iter().copied().filter(|node| !runs(node).is_empty() && runs(node).iter().all(may_move)).collect();
@@ -86,7 +86,7 @@ impl Run<'_> {
             for (job, _) in std::mem::take(&mut self.fleet.nodes[*node].runs) {
                 let asks = self.jobs.asks(job);
                 give(&mut self.fleet.nodes[*node].free, asks);
-                let moved = &mut self.jobs.jobs[job];
+                let moved = &mut self.jobs.all[job];
                 let ran = now - moved.started.unwrap_or(now);
                 moved.left = (moved.left - ran).max(1.0) + restart;
                 self.moves += 1;

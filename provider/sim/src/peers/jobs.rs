@@ -50,7 +50,7 @@ pub(super) struct Job {
 pub(super) struct Jobs {
     pub(super) sold: Vec<Sold>,
     pub(super) classes: Vec<Class>,
-    pub(super) jobs: Vec<Job>,
+    pub(super) all: Vec<Job>,
     /// Number of pods that no type can run.
     pub(super) unplaceable: usize,
 }
@@ -84,11 +84,11 @@ impl Jobs {
                 has_ended: false,
             });
         }
-        Self { sold, classes, jobs, unplaceable }
+        Self { sold, classes, all: jobs, unplaceable }
     }
 
     pub(super) fn class(&self, job: usize) -> &Class {
-        &self.classes[self.jobs[job].class]
+        &self.classes[self.all[job].class]
     }
 
     pub(super) fn asks(&self, job: usize) -> Room {

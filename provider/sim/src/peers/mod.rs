@@ -46,13 +46,17 @@ pub struct UnknownType {
 
 /// Plays the demand to its end under the policy.
 pub fn replay(demand: &Demand, policy: &Policy, boots: Boots) -> Result<Report, UnknownType> {
-    Run::new(demand, policy, boots)?.to_the_end()
+    let by_type = |floor: &Floor| {
+        let kind = demand.types.iter().position(|of| of.name == floor.type_name);
+        kind.map(|kind| (kind, floor.gpus)).ok_or_else(|| UnknownType { name: floor.type_name.clone() })
+    };
+    let floors = policy.floors.iter().map(by_type).collect::<Result<_, _>>()?;
+    Ok(Run::new(demand, policy, boots, floors).play())
 }
 
 /// Cost of the fleet that is bought node by node as the demand needs it, if every node were kept the whole time.
 pub fn static_peak(demand: &Demand) -> UsdMicros {
     let policy = Policy { idle: Idle::After { seconds: f64::INFINITY }, ..Policy::own_choice(0.0) };
-    let Ok(run) = Run::new(demand, &policy, Boots::at_once()) else { return UsdMicros(0) };
-    let Ok(report) = run.to_the_end() else { return UsdMicros(0) };
+    let report = Run::new(demand, &policy, Boots::at_once(), Vec::new()).play();
     UsdMicros(micros(dollars(report.bought.0) * demand.seconds / 3600.0))
 }

@@ -98,7 +98,7 @@ impl Report {
         Self {
             usd: UsdMicros(micros(usd)),
             gpu_hours,
-            busy_gpu_hours: run.jobs.jobs.iter().map(ran).sum(),
+            busy_gpu_hours: run.jobs.all.iter().map(ran).sum(),
             waits: waits(run),
             launches: run.fleet.nodes.len(),
             bought: UsdPerHour(micros(bought)),
@@ -120,7 +120,7 @@ impl Report {
     ///
     /// It is the quantile of the hours of the first week at 1 - `factor` (newsvendor): no policy sees more.
     pub fn commit(&self, factor: Milli) -> Committed {
-        let factor = f64::from(u32::from(factor.0.min(1000))) / 1000.0;
+        let factor = f64::from(factor.0.min(1000)) / 1000.0;
         let rates: Vec<f64> = self.hourly.iter().map(|usd| dollars(usd.0)).collect();
         let mut week: Vec<f64> = rates.iter().copied().take(FIRST_WEEK).collect();
         week.sort_by(f64::total_cmp);
@@ -133,7 +133,7 @@ impl Report {
 
 fn waits(run: &Run<'_>) -> Waits {
     let first = run.waits.iter().filter(|wait| wait.is_first).map(|wait| wait.seconds);
-    let still = run.waiting.iter().map(|job| run.end - run.jobs.jobs[*job].arrives);
+    let still = run.waiting.iter().map(|job| run.end - run.jobs.all[*job].arrives);
     let mut seconds: Vec<f64> = first.chain(still).collect();
     seconds.sort_by(f64::total_cmp);
     let long = seconds.iter().filter(|seconds| **seconds > LONG).count();

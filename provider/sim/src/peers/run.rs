@@ -1,11 +1,11 @@
 //! The run of one policy.
 
+use super::Boots;
 use super::events::{Event, Events};
 use super::fleet::{Fleet, Node, give, take};
 use super::jobs::Jobs;
 use super::policy::Policy;
 use super::report::{Report, Wait};
-use super::{Boots, UnknownType};
 use crate::demand::Demand;
 
 /// State of a run.
@@ -32,22 +32,17 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(demand: &Demand, policy: &'a Policy, boots: Boots) -> Result<Self, UnknownType> {
-        let mut floors = Vec::new();
-        for floor in &policy.floors {
-            let kind = demand.types.iter().position(|of| of.name == floor.type_name);
-            let kind = kind.ok_or_else(|| UnknownType { name: floor.type_name.clone() })?;
-            floors.push((kind, floor.gpus));
-        }
+    /// A run with floors by type.
+    pub(super) fn new(demand: &Demand, policy: &'a Policy, boots: Boots, floors: Vec<(usize, u32)>) -> Self {
         let mut events = Events::default();
         let jobs = Jobs::of(demand, policy.taints);
-        for (number, job) in jobs.jobs.iter().enumerate() {
+        for (number, job) in jobs.all.iter().enumerate() {
             events.add(job.arrives, Event::Arrives(number));
         }
         if let Some(consolidation) = policy.consolidation {
             events.add(consolidation.after + 60.0, Event::Consolidate);
         }
-        Ok(Self {
+        Self {
             policy,
             boots,
             end: demand.seconds,
@@ -61,18 +56,18 @@ impl<'a> Run<'a> {
             replaced: Vec::new(),
             floors,
             moves: 0,
-        })
+        }
     }
 
     /// Plays all events and closes the books.
-    pub(super) fn to_the_end(mut self) -> Result<Report, UnknownType> {
+    pub(super) fn play(mut self) -> Report {
         while let Some((now, event)) = self.events.next(self.end) {
             self.happens(now, event);
         }
         for node in self.fleet.live.clone() {
             self.fleet.remove(node, self.end, self.end);
         }
-        Ok(Report::of(&self, self.boots.used()))
+        Report::of(&self, self.boots.used())
     }
 
     fn happens(&mut self, now: f64, event: Event) {
@@ -126,7 +121,7 @@ impl<'a> Run<'a> {
     }
 
     fn ends(&mut self, job: usize, start: u32, node: usize, now: f64) {
-        let ended = &mut self.jobs.jobs[job];
+        let ended = &mut self.jobs.all[job];
         if ended.starts != start || ended.has_ended || !self.fleet.is_live(node) {
             return;
         }
@@ -188,7 +183,7 @@ impl<'a> Run<'a> {
     /// Starts the job on a ready node with room, if there is one.
     fn bind(&mut self, job: usize, now: f64) -> bool {
         let Some(node) = self.fleet.choose(job, now, &self.jobs, self.policy.scheduler) else { return false };
-        let waited = now - self.jobs.jobs[job].arrives;
+        let waited = now - self.jobs.all[job].arrives;
         self.waits.push(Wait { gpus: self.jobs.asks(job).gpus, seconds: waited, is_first: true });
         self.start(job, node, now);
         true
@@ -200,7 +195,7 @@ impl<'a> Run<'a> {
         take(&mut on.free, asks);
         on.runs.push((job, now));
         on.idle = None;
-        let started = &mut self.jobs.jobs[job];
+        let started = &mut self.jobs.all[job];
         started.started = Some(now);
         started.starts += 1;
         let start = started.starts;

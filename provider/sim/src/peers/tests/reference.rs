@@ -10,12 +10,15 @@ use super::*;
 use crate::demand::openb::{self, MODELS, Selection, Shifts};
 use crate::demand::{InstanceType, Pod, Room, Service};
 
+/// Arrival and run in seconds, GPUs, thousandths of a CPU, MiB, models and service of a pod.
+type Drawn = (f64, f64, u32, u32, u32, Vec<String>, String);
+
 /// Pods that were drawn for this test, and what the reference made of them.
 #[derive(Deserialize)]
 struct Recorded {
     seconds: f64,
     types: Vec<(String, String, u32, u32, u32, f64)>,
-    pods: Vec<(f64, f64, u32, u32, u32, Vec<String>, String)>,
+    pods: Vec<Drawn>,
     runs: BTreeMap<String, Figures>,
     normals: Vec<f64>,
     #[serde(rename = "static")]
@@ -73,11 +76,11 @@ fn policy(name: &str) -> Policy {
 
 fn sold(name: &str, model: &str, [gpus, milli_cpu, memory_mib]: [u32; 3], usd: f64) -> InstanceType {
     let allocatable = Room { gpus, milli_cpu, memory_mib };
-    InstanceType { name: name.into(), model: model.into(), allocatable, hourly: UsdMicros((usd * 1e6).round() as i64) }
+    InstanceType { name: name.into(), model: model.into(), allocatable, hourly: UsdMicros(micros(usd + 5e-7)) }
 }
 
 fn of_reference(recorded: &Recorded) -> Demand {
-    let pod = |(at, of): (usize, &(f64, f64, u32, u32, u32, Vec<String>, String))| Pod {
+    let pod = |(at, of): (usize, &Drawn)| Pod {
         name: format!("p{at}"),
         arrives: of.0,
         runs: of.1,
