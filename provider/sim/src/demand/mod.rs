@@ -3,6 +3,7 @@
 //! Times are seconds from the start of the demand. Prices are on demand, in the cheapest zone.
 
 pub mod openb;
+pub mod synthetic;
 
 use stoker_core::base::units::UsdMicros;
 
