@@ -20,8 +20,8 @@
 //! lognormal (median 874 s, sigma 2.43) and at most three days, which gives the mean of Philly's runs capped so.
 //!
 //! # Laws of `replicas`
-//! The logarithm of the rate of each ten minutes is that of a daily cosine, with a slow drift, a small noise, and now and
-//! then a jump for ten minutes. Rates in between are linear.
+//! The logarithm of the rate of each ten minutes is that of a daily cosine, with a slow drift, a small noise, and now
+//! and then a jump for ten minutes. Rates in between are linear.
 //!
 //! # Guarantees
 //! The same seed gives the same demand. A pod that no given type can run stays in the demand: bounds and simulations

@@ -5,11 +5,12 @@
 //! * [`replay`]: plays a demand under a policy.
 //! * [`static_peak`]: the fleet that is never given back.
 //! * [`Report`]: the bill, the waiting and the churn.
+//! * [`serving`]: replicas that follow a rate of requests.
 //!
 //! # The world
 //! Every type can be bought on demand without limit. A node is billed by the second from its purchase to its release,
-//! 60 seconds at least, and is ready after its boot; nodes that are bought for what runs at the start are ready at once.
-//! A waiting pod binds to a ready node as soon as one has room. A pod runs as long on any type.
+//! 60 seconds at least, and is ready after its boot. Nodes that are bought for what runs at the start are ready at
+//! once. A waiting pod binds to a ready node as soon as one has room. A pod runs as long on any type.
 //!
 //! A demand's pods must be in the order of their arrivals. Pods that no type can run are left out and counted.
 
@@ -23,6 +24,7 @@ mod jobs;
 mod policy;
 mod report;
 mod run;
+pub mod serving;
 #[cfg(test)]
 mod tests;
 

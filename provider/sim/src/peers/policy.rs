@@ -12,8 +12,8 @@ pub enum Buys {
     CheapestFit,
     /// The single node that costs the least per dollar that its pods would cost on nodes of their own.
     BestNode,
-    /// The same measure for a whole group, as an expander behind Cluster Autoscaler can choose: the autoscaler fixes the
-    /// number of nodes.
+    /// The same measure for a whole group, as an expander behind Cluster Autoscaler can choose. The autoscaler fixes
+    /// the number of nodes.
     BestGroup,
 }
 
@@ -157,6 +157,25 @@ impl Policy {
         policy.idle = idle;
         policy.least_life = 900.0;
         policy
+    }
+
+    /// Policies of the published comparison by name, stock ones first.
+    pub fn published() -> Vec<(&'static str, Self)> {
+        let pay = |pay, most| Self::door(Idle::EqualPay { pay, most });
+        vec![
+            ("Cluster Autoscaler", Self::autoscaler()),
+            ("Cluster Autoscaler by price", Self::autoscaler_by_price()),
+            ("Cluster Autoscaler by price, class taints", Self::autoscaler_by_price().with_taints(1.3)),
+            ("Karpenter when empty", Self::karpenter_when_empty()),
+            ("Karpenter", Self::karpenter(0.0)),
+            ("Karpenter after 10 min", Self::karpenter(600.0)),
+            ("Karpenter after 10 min, class taints", Self::karpenter(600.0).with_taints(1.3)),
+            ("own choice, 5 min", Self::own_choice(300.0)),
+            ("own choice, 5 min, class taints", Self::own_choice(300.0).with_taints(1.001)),
+            ("behind the autoscaler, at once", Self::door(Idle::After { seconds: 0.0 })),
+            ("behind the autoscaler, equal pay 300", pay(300.0, 600.0)),
+            ("behind the autoscaler, equal pay 600", pay(600.0, 1200.0)),
+        ]
     }
 
     /// The same policy with class taints (B4).

