@@ -14,13 +14,24 @@ pub enum Unreadable {
         why: std::io::Error,
     },
     /// What it says, by line.
-    #[error("{}:\n{}", .path.display(), .faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    #[error("{}:\n{}", .path.display(), listed(.faults))]
     Faulty {
         /// File.
         path: PathBuf,
         /// All that is wrong with it.
         faults: Vec<Fault>,
     },
+}
+
+/// Faults that are shown, at most. A file of another kind has one in every line.
+const SHOWN: usize = 40;
+
+fn listed(faults: &[Fault]) -> String {
+    let mut lines: Vec<String> = faults.iter().take(SHOWN).map(ToString::to_string).collect();
+    if faults.len() > SHOWN {
+        lines.push(format!("and {} more", faults.len() - SHOWN));
+    }
+    lines.join("\n")
 }
 
 /// One thing that is wrong.

@@ -122,3 +122,12 @@ fn a_file_that_is_no_trace_is_refused() {
     let missing = read(Path::new("/nowhere/pods.csv"), &types(), &from(0.0)).unwrap_err().to_string();
     assert!(missing.starts_with("/nowhere/pods.csv: ") && missing.contains("openb_pod_list_*.csv"), "{missing}");
 }
+
+#[test]
+fn a_file_of_another_kind_does_not_flood_the_screen() {
+    let text = trace(&["a,1,2"; 100]);
+    let faulty = Unreadable::Faulty { path: "pods.csv".into(), faults: parse(&text, &types(), &from(0.0)).unwrap_err() };
+    let shown = faulty.to_string();
+    assert_eq!(shown.lines().count(), 42);
+    assert!(shown.starts_with("pods.csv:\nline 2: 3 fields") && shown.ends_with("\nand 60 more"), "{shown}");
+}
