@@ -1,0 +1,301 @@
+//! `capbench`: what a demand costs under Stoker, under what others run, and at least.
+//!
+//! ```text
+//! capbench [--quick]                    drawn demand that ships with the project
+//! capbench --trace FILE [--seeds N]     Alibaba's list of GPU pods of 2023, as W1, W1n and W2
+//! ```
+//!
+//! Every row is played on the same instance types and prices, those of Stoker's own tables. `x bound` is the cost over the lower bound of
+//! the same demand, which no policy reaches: it knows the future, and its nodes boot in no time.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, anyhow};
+use clap::Parser;
+use jiff::SignedDuration;
+use stoker_core::policy::{Policy, RawPolicy};
+use stoker_service::price_tables;
+use stoker_sim::bound::fleet::{self, Method};
+use stoker_sim::demand::{Demand, InstanceType, openb, synthetic};
+use stoker_sim::model::{Scoring, Settings};
+use stoker_sim::peers::{self, Boots};
+use stoker_sim::simulate::side_by_side::side_by_side;
+use stoker_sim::simulate::{Setup, types};
+
+/// Compares Stoker with what others run, and with the least that a demand can cost.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Alibaba's list of GPU pods of 2023 (openb_pod_list_*.csv) [default: drawn demand]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Seeds of the boots; means are over all of them
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// Days of drawn demand
+    #[arg(long, value_name = "DAYS", default_value_t = 14, value_parser = clap::value_parser!(u32).range(1..))]
+    days: u32,
+    /// A few days and one seed, for CI
+    #[arg(long, conflicts_with_all = ["trace", "seeds", "days"])]
+    quick: bool,
+}
+
+/// Models of the demand. The tables call both V100s by one name; a policy here tells them apart.
+const MODELS: [&str; 5] = ["T4", "L4", "A10G", "L40S", "V100"];
+const LARGE_V100: &str = "V100-32GB";
+
+/// Stoker's pool. Isolation and windows are what the comparison is about; limits never bind.
+fn policy(models: &[&str], isolated: bool) -> Result<Arc<Policy>> {
+    let isolation = if isolated { "  isolation: { maxCostRatio: 1.0 }\n" } else { "" };
+    let text = format!(
+        "apiVersion: stoker.dev/v1alpha1
+kind: Policy
+clusterName: capbench
+defaults: {{ unknownQuota: allow, bootDeadline: 14m }}
+pools:
+- name: gpu
+  workload: batch
+  gpu: {{ models: [{}] }}
+  where: {{ clouds: [aws], regions: [us-east-1] }}
+  capacity: {{ prefer: [on-demand] }}
+  limits: {{ maxNodes: 500 }}
+  stabilization: {{ scaleDown: 10m, window: equalCost, minimumLife: 15m }}
+{isolation}",
+        models.join(", ")
+    );
+    let raw: RawPolicy = serde_saphyr::from_str(&text)?;
+    let policy = Policy::try_from_raw(&raw);
+    Ok(Arc::new(policy.map_err(|faults| anyhow!("{}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?))
+}
+
+/// The types that Stoker's tables have of those models, as they are sold in us-east-1.
+fn sold() -> Result<Vec<InstanceType>> {
+    let book = price_tables::prices(None, jiff::Timestamp::now())?;
+    let catalogue = types::derive(&policy(&MODELS, false)?, &book)?;
+    let mut sold = types::instance_types(&catalogue);
+    for of in sold.iter_mut().filter(|of| of.name.starts_with("p3dn.")) {
+        LARGE_V100.clone_into(&mut of.model);
+    }
+    Ok(sold)
+}
+
+/// A demand by its name.
+struct Workload {
+    name: String,
+    demand: Arc<Demand>,
+}
+
+fn workloads(args: &Args, sold: &[InstanceType]) -> Result<Vec<Workload>> {
+    let named = |name: &str, demand: Demand| Workload { name: name.to_owned(), demand: Arc::new(demand) };
+    let Some(trace) = &args.trace else {
+        let days = if args.quick { 3 } else { args.days };
+        return Ok(vec![
+            named("drawn, mixed", synthetic::mixed(1, days, sold)),
+            named("drawn, churn", synthetic::churn(1, days, sold)),
+        ]);
+    };
+    let read = |name: &str, selection: &openb::Selection| -> Result<Workload> {
+        let read = openb::read(Path::new(trace), sold, selection).with_context(|| trace.display().to_string())?;
+        Ok(named(&format!("{name}, {} pods left out", read.left_out.len()), read.demand))
+    };
+    Ok(vec![
+        read("W1", &openb::Selection::whole())?,
+        read("W1n", &openb::Selection::capped())?,
+        read("W2", &openb::Selection::churn())?,
+    ])
+}
+
+/// What a row shows, one value for each seed.
+#[derive(Default)]
+struct Row {
+    name: String,
+    usd: Vec<f64>,
+    idle: Vec<f64>,
+    waits: [Vec<f64>; 3],
+    long: Vec<f64>,
+    launches: Vec<f64>,
+    flaps: Vec<f64>,
+    moves: Vec<f64>,
+    broken: Vec<String>,
+}
+
+fn mean(values: &[f64]) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a few seeds")]
+    let count = values.len().max(1) as f64;
+    values.iter().sum::<f64>() / count
+}
+
+fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    self::mean(&values.iter().map(|value| (value - mean).powi(2)).collect::<Vec<_>>()).sqrt()
+}
+
+impl Row {
+    fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    fn print(&self, bound: f64) {
+        let of = |values: &Vec<f64>| mean(values);
+        let [p50, p95, p99] = self.waits.each_ref().map(of);
+        println!(
+            "{:<52} {:>8.0} {:>6.0} {:>7.3} {:>6.1} {p50:>5.0} {p95:>5.0} {p99:>5.0} {:>6.2} {:>8.0} {:>6.0} {:>6.0}",
+            self.name,
+            mean(&self.usd),
+            deviation(&self.usd),
+            mean(&self.usd) / bound,
+            of(&self.idle),
+            of(&self.long),
+            of(&self.launches),
+            of(&self.flaps),
+            of(&self.moves),
+        );
+        for broken in &self.broken {
+            println!("  BROKEN {broken}");
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "amounts and counts here are far below 2^52")]
+fn dollars(micros: i64) -> f64 {
+    micros as f64 / 1e6
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of nodes")]
+fn peer(demand: &Demand, name: &str, policy: &peers::Policy, seeds: u64) -> Result<Row> {
+    let mut row = Row::named(name);
+    for seed in 0..seeds {
+        let report = peers::replay(demand, policy, Boots::seeded(seed))?;
+        row.usd.push(dollars(report.usd.0));
+        row.idle.push(report.idle_percent());
+        let waits = [report.waits.p50, report.waits.p95, report.waits.p99];
+        row.waits.iter_mut().zip(waits).for_each(|(values, value)| values.push(value));
+        row.long.push(report.waits.long_percent);
+        row.launches.push(report.launches as f64);
+        row.flaps.push(report.flaps as f64);
+        row.moves.push(report.moves as f64);
+    }
+    Ok(row)
+}
+
+/// One way to run Stoker.
+struct Ours {
+    name: &'static str,
+    isolated: bool,
+    /// Whether the autoscaler's own delays are taken off, so that windows are Stoker's alone.
+    undelayed: bool,
+    scoring: Scoring,
+}
+
+const OURS: [Ours; 5] = [
+    Ours { name: "Stoker", isolated: true, undelayed: false, scoring: Scoring::MostAllocated },
+    Ours { name: "Stoker, scheduler spreads", isolated: true, undelayed: false, scoring: Scoring::LeastAllocated },
+    Ours { name: "Stoker, autoscaler's delays 0", isolated: true, undelayed: true, scoring: Scoring::MostAllocated },
+    Ours { name: "Stoker without isolation", isolated: false, undelayed: false, scoring: Scoring::MostAllocated },
+    Ours { name: "Stoker without isolation, spreads", isolated: false, undelayed: false, scoring: Scoring::LeastAllocated },
+];
+
+#[expect(clippy::cast_precision_loss, reason = "a count of nodes")]
+fn ours(workload: &Workload, seeds: u64) -> Result<Vec<Row>> {
+    let models: Vec<&str> = MODELS.into_iter().chain([LARGE_V100]).collect();
+    let mut setups = Vec::new();
+    for ours in &OURS {
+        let catalogue = types::catalogue(&policy(&models, ours.isolated)?, &workload.demand.types)?;
+        for seed in 0..seeds {
+            let mut settings = Settings::recommended();
+            if ours.undelayed {
+                settings.scale_down_unneeded = SignedDuration::ZERO;
+                settings.scale_down_delay_after_add = SignedDuration::ZERO;
+            }
+            let setup = Setup::new(Arc::clone(&workload.demand), catalogue.clone(), seed);
+            setups.push(Setup { settings, scoring: ours.scoring, ..setup });
+        }
+    }
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let shown = std::io::stderr().is_terminal();
+    let tell = |done: usize, of: usize| {
+        if shown {
+            eprint!("\r{done} of {of} runs of Stoker{}", if done == of { "\n" } else { "" });
+        }
+    };
+    let mut outcomes = side_by_side(&setups, threads, tell).into_iter();
+    OURS.iter()
+        .map(|ours| {
+            let mut row = Row::named(ours.name);
+            for simulated in outcomes.by_ref().take(usize::try_from(seeds)?) {
+                let outcome = simulated?.outcome;
+                row.usd.push(dollars(outcome.total().0));
+                row.idle.push(outcome.idle_percent);
+                let waits = [outcome.waits.p50, outcome.waits.p95, outcome.waits.p99];
+                row.waits.iter_mut().zip(waits).for_each(|(values, value)| values.push(value));
+                row.long.push(outcome.waits.over_ten_minutes_percent);
+                row.launches.push(outcome.fates.launches as f64);
+                row.flaps.push(outcome.fates.flaps as f64);
+                row.moves.push(0.0);
+                if outcome.violations.any() {
+                    row.broken.push(format!("{:?}", outcome.violations));
+                }
+            }
+            Ok(row)
+        })
+        .collect()
+}
+
+/// One table; whether all promises were kept, and Stoker's figure lies between the bound and Cluster Autoscaler's defaults.
+fn compare(workload: &Workload, seeds: u64) -> Result<bool> {
+    let demand = &workload.demand;
+    let begun = Instant::now();
+    let bound = fleet::bound(demand, Method::default())?;
+    let least = dollars(bound.total().0);
+    let days = demand.seconds / 86_400.0;
+    println!(
+        "\n{}: {} pods in {days:.1} days; seeds 0 to {}; bound by {} in {:.1} s",
+        workload.name,
+        demand.pods.len(),
+        seeds - 1,
+        bound.method.solver,
+        begun.elapsed().as_secs_f64()
+    );
+    println!(
+        "{:<52} {:>8} {:>6} {:>7} {:>6} {:>5} {:>5} {:>5} {:>6} {:>8} {:>6} {:>6}",
+        "policy", "USD", "sd", "x bound", "idle %", "p50", "p95", "p99", ">10m %", "launches", "flaps", "moves"
+    );
+    let one = |name: &str, usd: f64| println!("{name:<52} {usd:>8.0} {:>6} {:>7.3}", "", usd / least);
+    one("lower bound", least);
+    one("static fleet of the peak, ideal", dollars(bound.static_peak().0));
+    one("static fleet, bought node by node", dollars(peers::static_peak(demand).0));
+    let begun = Instant::now();
+    let defaults = mean(&peer(demand, "", &peers::Policy::autoscaler(), seeds)?.usd);
+    for (name, policy) in peers::Policy::published() {
+        peer(demand, name, &policy, seeds)?.print(least);
+        peer(demand, &format!("{name}, spreads"), &policy.spread(), seeds)?.print(least);
+    }
+    let took = begun.elapsed();
+    let begun = Instant::now();
+    let rows = ours(workload, seeds)?;
+    for row in &rows {
+        row.print(least);
+    }
+    println!("others took {:.1} s, Stoker {:.1} s", took.as_secs_f64(), begun.elapsed().as_secs_f64());
+    let kept = rows.iter().all(|row| row.broken.is_empty());
+    let above = rows.iter().all(|row| mean(&row.usd) > least);
+    let below = rows.first().is_some_and(|row| mean(&row.usd) < defaults);
+    let verdict = |holds: bool| if holds { "ok" } else { "FAIL" };
+    println!("{} no promise was broken", verdict(kept));
+    println!("{} nothing costs less than the bound", verdict(above));
+    println!("{} Stoker costs less than Cluster Autoscaler by its defaults", verdict(below));
+    Ok(kept && above && below)
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let seeds = if args.quick { 1 } else { args.seeds };
+    let mut sound = true;
+    for workload in workloads(&args, &sold()?)? {
+        sound &= compare(&workload, seeds)?;
+    }
+    anyhow::ensure!(sound, "see FAIL above");
+    Ok(())
+}
