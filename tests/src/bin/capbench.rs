@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! capbench [--quick]                    drawn demand that ships with the project
-//! capbench --trace FILE [--seeds N]     Alibaba's list of GPU pods of 2023, as W1, W1n and W2
+//! capbench --trace FILE [--types FILE]  Alibaba's list of GPU pods of 2023, as W1, W1n and W2
 //! ```
 //!
 //! Every row is played on the same instance types and prices, those of Stoker's own tables. `x bound` is the cost over the lower bound of
@@ -16,10 +16,11 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser;
 use jiff::SignedDuration;
+use stoker_core::base::units::{UsdMicros, UsdPerHour};
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_service::price_tables;
 use stoker_sim::bound::fleet::{self, Method};
-use stoker_sim::demand::{Demand, InstanceType, openb, synthetic};
+use stoker_sim::demand::{Demand, InstanceType, Room, openb, synthetic};
 use stoker_sim::model::{Scoring, Settings};
 use stoker_sim::peers::{self, Boots};
 use stoker_sim::simulate::side_by_side::side_by_side;
@@ -31,6 +32,9 @@ struct Args {
     /// Alibaba's list of GPU pods of 2023 (openb_pod_list_*.csv) [default: drawn demand]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Instance types in place of those of Stoker's tables: CSV with name, model, gpus, milli_cpu, memory_mib, usd_per_hour
+    #[arg(long, value_name = "FILE")]
+    types: Option<PathBuf>,
     /// Seeds of the boots; means are over all of them
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
@@ -38,7 +42,7 @@ struct Args {
     #[arg(long, value_name = "DAYS", default_value_t = 14, value_parser = clap::value_parser!(u32).range(1..))]
     days: u32,
     /// A few days and one seed, for CI
-    #[arg(long, conflicts_with_all = ["trace", "seeds", "days"])]
+    #[arg(long, conflicts_with_all = ["trace", "types", "seeds", "days"])]
     quick: bool,
 }
 
@@ -68,6 +72,28 @@ pools:
     let raw: RawPolicy = serde_saphyr::from_str(&text)?;
     let policy = Policy::try_from_raw(&raw);
     Ok(Arc::new(policy.map_err(|faults| anyhow!("{}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?))
+}
+
+/// The columns of a file of types, in this order.
+const COLUMNS: &str = "name,model,gpus,milli_cpu,memory_mib,usd_per_hour";
+
+/// The types of a file.
+fn read_types(path: &Path) -> Result<Vec<InstanceType>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let mut lines = text.lines().zip(1..);
+    let head = lines.next().map(|(line, _)| line);
+    anyhow::ensure!(head == Some(COLUMNS), "{}:1: write the columns {COLUMNS}", path.display());
+    let read = |(line, number): (&str, usize)| -> Result<InstanceType> {
+        let at = || format!("{}:{number}", path.display());
+        let fields: Vec<&str> = line.split(',').collect();
+        let [name, model, gpus, milli_cpu, memory_mib, hourly] =
+            <[&str; 6]>::try_from(fields).map_err(|found| anyhow!("{}: {} columns for the six", at(), found.len()))?;
+        let whole = |text: &str| text.parse::<u32>().with_context(|| format!("{}: {text:?} is no number", at()));
+        let allocatable = Room { gpus: whole(gpus)?, milli_cpu: whole(milli_cpu)?, memory_mib: whole(memory_mib)? };
+        let hourly = UsdPerHour::parse_usd(hourly).map_err(|error| anyhow!("{}: {error}", at()))?;
+        Ok(InstanceType { name: name.to_owned(), model: model.to_owned(), allocatable, hourly: UsdMicros(hourly.0) })
+    };
+    lines.map(read).collect()
 }
 
 /// The types that Stoker's tables have of those models, as they are sold in us-east-1.
@@ -293,7 +319,8 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let seeds = if args.quick { 1 } else { args.seeds };
     let mut sound = true;
-    for workload in workloads(&args, &sold()?)? {
+    let sold = args.types.as_deref().map_or_else(sold, read_types)?;
+    for workload in workloads(&args, &sold)? {
         sound &= compare(&workload, seeds)?;
     }
     anyhow::ensure!(sound, "see FAIL above");
