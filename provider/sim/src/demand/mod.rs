@@ -1,6 +1,12 @@
 //! GPU pods and instance types as plain numbers: what simulations, baselines and bounds are given.
 //!
+//! * [`day`]: pods of the built-in workload.
+//! * [`file`]: pods from a file of Stoker's own format.
+//!
 //! Times are seconds from the start of the demand. Prices are on demand, in the cheapest zone.
+
+pub mod day;
+pub mod file;
 
 use stoker_core::base::units::UsdMicros;
 
@@ -63,6 +69,8 @@ pub struct Pod {
     pub models: Vec<String>,
     /// What its owner promised.
     pub service: Service,
+    /// The pool that it asks for by its node selector; `None` for the policy's first.
+    pub pool: Option<String>,
 }
 
 /// Demand over a time, with what can be bought for it.
