@@ -34,6 +34,8 @@ mod plans;
 mod policies;
 #[path = "cli/service.rs"]
 mod service;
+#[path = "cli/simulate.rs"]
+mod simulate;
 
 use binary::{Ran, golden, stoker};
 
@@ -447,6 +449,7 @@ fn help_names_every_command_and_exit_code() {
         "serve",
         "demo",
         "plan",
+        "simulate",
         "explain",
         "offers",
         "fit",

@@ -80,7 +80,7 @@ impl LiveArg {
 /// The file for AWS that a flag names.
 pub(super) fn aws_file(flag: &'static str, file: &Path) -> Result<Config, CliError> {
     Config::read(file).map_err(|error| match error {
-        BadConfig::Read { path, source } => CliError::NoAwsFile { flag, path, source },
+        BadConfig::Read { path, source } => CliError::NoFile { flag, path, source },
         faults @ BadConfig::Faults(_) => faults.into(),
     })
 }

@@ -25,7 +25,7 @@ pub enum Exit {
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// A policy, world, price, AWS or certificate file has faults, or an autoscaler's flags have.
+    /// A policy, world, price, AWS, workload or certificate file has faults, or an autoscaler's flags have.
     BadFile = 3,
     /// Not all of what was asked can be bought, nothing holds it, or too little is known to advise.
     Short = 4,
@@ -38,11 +38,11 @@ pub(super) const AFTER_HELP: &str = "Exit codes:
   0  done
   1  failed: something could not be read, written or reached
   2  the command line is wrong
-  3  a policy, world, price, AWS or certificate file cannot be read or has errors; a flag of the autoscaler must change (doctor)
+  3  a policy, world, price, AWS, workload or certificate file cannot be read or has errors; a flag of the autoscaler must change (doctor)
   4  not all of it can be bought (plan), no GPU is large enough (fit), too little use is known (commit, advise), or not all could be asked (commit --from-aws)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
 
-Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the time of plan, offers, fit, commit, nodes, advise and policy check, for output that can be reproduced.";
+Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the time of plan, simulate, offers, fit, commit, nodes, advise and policy check, for output that can be reproduced.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -74,9 +74,9 @@ pub enum CliError {
     /// The file for AWS cannot be used.
     #[error(transparent)]
     AwsFile(#[from] BadConfig),
-    /// The file for AWS that a flag names cannot be read.
+    /// The file that a flag names cannot be read.
     #[error("{flag} {}: cannot be read", path.display())]
-    NoAwsFile {
+    NoFile {
         /// The flag.
         flag: &'static str,
         /// The file.
@@ -84,6 +84,9 @@ pub enum CliError {
         /// What the system says.
         source: io::Error,
     },
+    /// The pods of a file cannot be played.
+    #[error(transparent)]
+    Workload(#[from] stoker_sim::demand::file::Faults),
     /// There are no certificates.
     #[error(transparent)]
     Certs(#[from] CertsError),
@@ -162,7 +165,8 @@ impl CliError {
             | Self::NoPolicy(_)
             | Self::BootTemplate(_)
             | Self::AwsFile(_)
-            | Self::NoAwsFile { .. }
+            | Self::NoFile { .. }
+            | Self::Workload(_)
             | Self::Serve(StartError::Serve(ServeError::Tls(_)) | StartError::World(WorldError::Config(_))) => Exit::BadFile,
             Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
             Self::Usage(_)
@@ -184,6 +188,7 @@ fn is_list(error: &CliError) -> bool {
                 PriceTablesError::Tables(_) | PriceTablesError::World(_) | PriceTablesError::Policy(PolicyError::Faults(_))
             )
         }
+        CliError::Workload(_) => true,
         CliError::AwsFile(error) => matches!(error, BadConfig::Faults(_)),
         _ => false,
     }

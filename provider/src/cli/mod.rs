@@ -32,6 +32,7 @@ mod ready;
 mod seen;
 mod serve;
 mod side_port;
+mod simulate;
 mod supplier;
 mod suppliers;
 mod top;
@@ -65,6 +66,7 @@ enum Command {
     Serve(Box<ServeArgs>),
     Demo(demo::DemoArgs),
     Plan(plan::PlanArgs),
+    Simulate(Box<simulate::SimulateArgs>),
     Explain(explain::ExplainArgs),
     Offers(offers::OffersArgs),
     Fit(Box<fit::FitArgs>),
@@ -118,6 +120,7 @@ impl Cli {
             Command::Serve(args) => Box::pin(serve::run(*args)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Plan(args) => plan::run(&args).await,
+            Command::Simulate(args) => simulate::run(&args),
             Command::Explain(args) => explain::run(&args).await,
             Command::Offers(args) => offers::run(&args).await,
             Command::Fit(args) => fit::run(&args),

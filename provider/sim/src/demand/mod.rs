@@ -1,7 +1,14 @@
 //! GPU pods and instance types as plain numbers: what simulations, baselines and bounds are given.
 //!
+//! * [`day`]: pods of the built-in workload.
+//! * [`file`]: pods from a file of Stoker's own format.
+//! * [`openb`]: pods from a published trace.
+//! * [`synthetic`]: drawn pods that resemble published traces.
+//!
 //! Times are seconds from the start of the demand. Prices are on demand, in the cheapest zone.
 
+pub mod day;
+pub mod file;
 pub mod openb;
 pub mod synthetic;
 
@@ -66,6 +73,8 @@ pub struct Pod {
     pub models: Vec<String>,
     /// What its owner promised.
     pub service: Service,
+    /// The pool that it asks for by its node selector; `None` for the policy's first.
+    pub pool: Option<String>,
 }
 
 /// Demand over a time, with what can be bought for it.

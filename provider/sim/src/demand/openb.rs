@@ -178,6 +178,7 @@ fn pod(row: &Row, starts: f64, cap: Option<&Room>) -> Pod {
         runs: row.deleted - row.scheduled.max(starts),
         requests,
         gpu_milli: row.gpu_milli,
+        pool: None,
         models: row.models.clone(),
         service: row.service,
     }

@@ -175,7 +175,7 @@ fn pod(luck: &mut Stream, arrives: f64, gpus: u32, runs: f64) -> Pod {
     let models = among(luck, &CLASSES).iter().map(|model| (*model).to_owned()).collect();
     let service = *among(luck, &SERVICES);
     let requests = Room { gpus, milli_cpu: milli_cpu * gpus, memory_mib: memory_mib * gpus };
-    Pod { name: String::new(), arrives, runs, requests, gpu_milli: 1000, models, service }
+    Pod { name: String::new(), arrives, runs, requests, gpu_milli: 1000, models, service, pool: None }
 }
 
 /// The pods by arrival, named by their order.

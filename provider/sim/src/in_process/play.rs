@@ -83,6 +83,8 @@ pub struct Play<C, P> {
     changed: bool,
     /// Pods that came at this moment.
     fresh: BTreeSet<String>,
+    /// Nodes with pods that a drain could not move, and when it last tried: within a moment it would fail again.
+    unmoved: BTreeMap<NodeName, Timestamp>,
 }
 
 impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
@@ -93,8 +95,8 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
             autoscaler.skip_idle_reads();
         }
         let isolation = Isolation::of(autoscaler.door().catalogue());
-        let fresh = BTreeSet::new();
-        Self { autoscaler, pods, scans: 0, isolation, loops, start, now: start, changed: true, fresh }
+        let (fresh, unmoved) = (BTreeSet::new(), BTreeMap::new());
+        Self { autoscaler, pods, scans: 0, isolation, loops, start, now: start, changed: true, fresh, unmoved }
     }
 
     /// Serves the pods that are there at the start at once: the autoscaler loops until it asks for nothing more.
@@ -224,6 +226,9 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
     /// Closes a node and tells its pods to go. Each saves what it has, is gone at once, and waits again. In haste nothing is saved: how
     /// long a save takes is not told of these pods, so the notice is taken to be too short for it.
     fn drain(&mut self, node: &NodeName, machine: ProviderId, evict: Evict, hasty: bool) {
+        if self.unmoved.get(node) == Some(&self.now) {
+            return;
+        }
         self.cordon(node.as_str(), true);
         let mut on_it: Vec<String> =
             self.autoscaler.cluster().pods_on(node.as_str()).iter().map(|pod| pod.id.clone()).collect();
@@ -243,6 +248,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
             }
             if left > 0 {
                 stuck = Some(Stuck::Never("a pod may not be moved".to_owned()));
+                self.unmoved.insert(node.clone(), self.now);
             }
         }
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -252,6 +258,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
 
     fn remove(&mut self, node: &str) {
         let seconds = self.seconds();
+        self.unmoved.retain(|unmoved, _| unmoved.as_str() != node);
         for pod in self.autoscaler.cluster_mut().remove_node(node, self.now) {
             self.pods.stopped(&pod, seconds, Stop::Reclaimed);
         }

@@ -5,12 +5,14 @@
 //! * [`work`]: the pods of the demand.
 //! * [`outcome`]: what came of it.
 //! * [`side_by_side`]: several at a time.
+//! * [`least`]: the bound beside it.
 //!
 //! What decides is the production `decide` and `check`, behind the model of the Cluster Autoscaler, as [`crate::in_process`] plays them.
 //! Times are whole seconds. Pods that are there at the start are served at once, with nodes that are Ready at once.
 //!
 //! The same setup gives the same outcome, to the micro-dollar.
 
+pub mod least;
 pub mod outcome;
 pub mod region;
 pub mod side_by_side;

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
+use stoker_core::base::ids::PoolName;
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
 use stoker_core::market::offer::{CapacityType, Market};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
@@ -12,6 +13,7 @@ use super::outcome::Violations;
 use super::region::{Boot, Shortage, Spot};
 use super::side_by_side::side_by_side;
 use super::*;
+use crate::bound::fleet::Method;
 use crate::demand::{InstanceType, Pod, Room, Service};
 use crate::model::{Generation, Scoring};
 use crate::spot_month::weather::{GOOD, Weather};
@@ -58,6 +60,7 @@ fn pod(arrives: f64, runs: f64, gpus: u32, models: &[&str]) -> Pod {
         gpu_milli: 1000,
         models: models.iter().map(|model| (*model).to_owned()).collect(),
         service: Service::BestEffort,
+        pool: None,
     }
 }
 
@@ -86,6 +89,40 @@ fn used(outcome: &Outcome) -> BTreeSet<&str> {
 
 fn most_nodes(outcome: &Outcome) -> u32 {
     outcome.samples.iter().map(|sample| sample.nodes.values().sum()).max().unwrap_or(0)
+}
+
+/// The pool `gpu`, and a pool `l4` that has only L4.
+fn two_pools() -> Arc<Policy> {
+    let mut policy = Policy::clone(&policy(&json!({})));
+    let mut second = policy.pools[0].clone();
+    second.name = PoolName::new("l4").unwrap();
+    second.models.retain(|model| model.as_str() == "L4");
+    policy.pools.push(second);
+    Arc::new(policy)
+}
+
+fn in_pool(pool: &str, pod: Pod) -> Pod {
+    Pod { pool: Some(pool.to_owned()), ..pod }
+}
+
+#[test]
+fn pods_run_in_the_pool_that_they_ask_for() {
+    let run = |pods: Vec<Pod>| {
+        let demand = demand(pods, 3.0);
+        let catalogue = types::catalogue(&two_pools(), &demand.types).unwrap();
+        let outcome = play(&Setup { sample_every: 60, ..Setup::new(Arc::clone(&demand), catalogue.clone(), 1) });
+        let bound = least::least(&catalogue, &demand, &Method::default()).unwrap().unwrap();
+        assert!(bound.0 > 0 && bound < outcome.total(), "{bound} {}", outcome.total());
+        (used(&outcome).into_iter().map(str::to_owned).collect::<Vec<_>>(), bound)
+    };
+    let one = || pod(60.0, 1800.0, 1, &[]);
+    let (first, cheap) = run(vec![one()]);
+    assert_eq!(first, ["g4dn.2xlarge"], "without a name it is the first");
+    assert_eq!(run(vec![in_pool("gpu", one())]), (first, cheap));
+    let (second, dear) = run(vec![in_pool("l4", one())]);
+    assert_eq!((second, dear.0), (vec!["g6.2xlarge".to_owned()], cheap.0 * 2));
+    let (_, both) = run(vec![one(), in_pool("l4", one())]);
+    assert_eq!(both, cheap.plus(dear), "pools share no nodes");
 }
 
 /// Some pods of all kinds, from a seed.
@@ -172,7 +209,15 @@ fn with_spot() -> PriceBook {
 
 #[test]
 fn pods_that_the_cloud_takes_the_node_of_run_again() {
-    let pods: Vec<Pod> = (0_u32..6).map(|n| pod(f64::from(n) * 4.0 * HOUR, 30.0 * HOUR, 1, &["L4"])).collect();
+    for service in [Service::BestEffort, Service::Other] {
+        pods_run_again(service);
+    }
+}
+
+/// Pods that may not be moved stay until the machine is gone.
+fn pods_run_again(service: Service) {
+    let one = |n: u32| Pod { service, ..pod(f64::from(n) * 4.0 * HOUR, 30.0 * HOUR, 1, &["L4"]) };
+    let pods: Vec<Pod> = (0_u32..6).map(one).collect();
     let on_spot = policy(&json!({ "workload": "training", "capacity": { "prefer": ["spot", "on-demand"] } }));
     let catalogue = types::derive(&on_spot, &with_spot()).unwrap();
     let mut setup = Setup::new(demand(pods, 24.0 * 7.0), catalogue, 3);

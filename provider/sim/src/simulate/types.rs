@@ -8,6 +8,7 @@ use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{self, Cloud, GpuModel, IdError, SupplierName, ZoneId};
 use stoker_core::base::units::{MiB, Milli, UsdMicros, UsdPerHour};
 use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::group::Group;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
@@ -26,13 +27,27 @@ pub const ZONE: &str = "use1-az1";
 /// The instance types of a catalogue by name: what a node leaves to pods as its template says, for its on-demand price in the cheapest zone.
 /// A type without one is left out.
 pub fn instance_types(catalogue: &Catalogue) -> Vec<InstanceType> {
+    listed(catalogue, |_| true, |of| of == CapacityType::OnDemand)
+}
+
+/// The instance types of a pool, as [`instance_types`] has them.
+pub fn instance_types_of(catalogue: &Catalogue, pool: &str) -> Vec<InstanceType> {
+    listed(catalogue, |group| group.pool.as_str() == pool, |of| of == CapacityType::OnDemand)
+}
+
+/// The instance types of a pool, each for the least that any way of buying it costs which the pool takes.
+///
+/// No fleet of the pool pays less for a node, so bounds on its bill are made of these.
+pub fn cheapest_of(catalogue: &Catalogue, pool: &str) -> Vec<InstanceType> {
+    listed(catalogue, |group| group.pool.as_str() == pool, |_| true)
+}
+
+fn listed(catalogue: &Catalogue, counts: impl Fn(&Group) -> bool, bought: impl Fn(CapacityType) -> bool) -> Vec<InstanceType> {
     let mut types: BTreeMap<&str, InstanceType> = BTreeMap::new();
-    for group in catalogue.groups.values() {
-        let on_demand = group.offers.iter().filter(|offer| offer.market.capacity_type == CapacityType::OnDemand);
-        let Some(price) = on_demand.filter_map(|offer| offer.quote(Wall(super::START)).ok()).map(|quote| quote.price).min()
-        else {
-            continue;
-        };
+    for group in catalogue.groups.values().filter(|group| counts(group)) {
+        let offers = group.offers.iter().filter(|offer| bought(offer.market.capacity_type));
+        let quotes = offers.filter_map(|offer| offer.quote(Wall(super::START)).ok());
+        let Some(price) = quotes.map(|quote| quote.price).min() else { continue };
         let room = &group.template.allocatable;
         let name = group.place.instance_type.as_str();
         let of = types.entry(name).or_insert_with(|| InstanceType {
@@ -50,7 +65,8 @@ pub fn instance_types(catalogue: &Catalogue) -> Vec<InstanceType> {
     types.into_values().collect()
 }
 
-/// What a pod's share of a node costs an hour, in micro-dollars: of GPUs, CPU and memory the largest share, rounded up in millionths.
+/// What a pod's share of a node costs an hour, in micro-dollars: of GPUs, CPU and memory the largest share, rounded up
+/// in millionths.
 pub(super) fn share_of_price(pod: &Pod, of: &InstanceType) -> i128 {
     let share = |asked: u32, has: u32| (i128::from(asked) * 1_000_000).div_ceil_by(i128::from(has.max(1)));
     let (asked, has) = (&pod.requests, &of.allocatable);

@@ -1,7 +1,7 @@
 //! The pods of the demand: when they come, how far they are, how long they wait.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use stoker_core::base::units::{MiB, UsdPerHour};
@@ -45,6 +45,7 @@ pub(super) type Wanted = Vec<(i64, u32)>;
 #[derive(Debug)]
 pub struct Work {
     demand: Arc<Demand>,
+    /// The pool of the pods that name none.
     pool: String,
     ends: i64,
     /// When each comes, in seconds.
@@ -165,7 +166,8 @@ impl Work {
     }
 
     fn spec(&self, n: usize, pod: &Pod) -> PodSpec {
-        let mut node_selector = BTreeMap::from([(POOL_LABEL.to_owned(), self.pool.clone())]);
+        let pool = pod.pool.as_ref().unwrap_or(&self.pool);
+        let mut node_selector = BTreeMap::from([(POOL_LABEL.to_owned(), pool.clone())]);
         let mut node_affinity = NodeAffinity::new();
         match pod.models.as_slice() {
             [] => {}
@@ -192,21 +194,31 @@ fn job(pod: &Pod) -> Job {
     Job { arrives: whole(pod.arrives), work: whole(pod.runs).max(1), gpus: pod.requests.gpus }
 }
 
-/// The types that each pod may use under the policy's isolation, by indices of the types' names in order; and how many types there are.
+/// The types that each pod may use in its pool under the isolation there, by indices of all types' names in order; and
+/// how many types there are.
 fn usable(catalogue: &Catalogue, demand: &Demand) -> (Vec<Vec<usize>>, usize) {
-    let types = types::instance_types(catalogue);
-    let isolation = catalogue.policy.pools.first().and_then(|pool| pool.isolation);
-    let known = Demand { types, pods: Vec::new(), seconds: 0.0 };
+    // As the region has them.
+    let all: BTreeSet<&str> = catalogue.groups.values().map(|group| group.place.instance_type.as_str()).collect();
+    let all: Vec<&str> = all.into_iter().collect();
+    let first = catalogue.policy.pools.first().map(|pool| pool.name.as_str()).unwrap_or_default();
+    let mut pools = BTreeMap::new();
+    for pool in &catalogue.policy.pools {
+        let known = types::instance_types_of(catalogue, pool.name.as_str());
+        let places: Vec<usize> = known.iter().filter_map(|of| all.binary_search(&of.name.as_str()).ok()).collect();
+        let known = Demand { types: known, pods: Vec::new(), seconds: 0.0 };
+        pools.insert(pool.name.as_str(), (known, places, pool.isolation));
+    }
     let of = |pod: &Pod| {
+        let Some((known, places, isolation)) = pools.get(pod.pool.as_deref().unwrap_or(first)) else { return Vec::new() };
         let mut fit = known.types_for(pod);
         let price = |of: &usize| known.types.get(*of).map_or(i64::MAX, |of| of.hourly.0);
         if let (Some(rules), Some(cheapest)) = (isolation, fit.iter().map(price).min()) {
             let most = i128::from(cheapest) * i128::from(rules.max_cost_ratio.0);
             fit.retain(|at| known.types.get(*at).is_some_and(|of| types::share_of_price(pod, of) * 1000 <= most));
         }
-        fit
+        fit.into_iter().filter_map(|at| places.get(at).copied()).collect()
     };
-    (demand.pods.iter().map(of).collect(), known.types.len())
+    (demand.pods.iter().map(of).collect(), all.len())
 }
 
 fn index(pod: &str) -> Option<usize> {

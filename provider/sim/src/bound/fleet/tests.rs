@@ -19,7 +19,7 @@ fn solvers() -> Vec<Solver> {
 
 fn pod(arrives: f64, runs: f64, requests: Room, models: &[&str]) -> Pod {
     let models = models.iter().map(|model| (*model).to_owned()).collect();
-    Pod { name: String::new(), arrives, runs, requests, gpu_milli: 1000, models, service: Service::Other }
+    Pod { name: String::new(), arrives, runs, requests, gpu_milli: 1000, models, service: Service::Other, pool: None }
 }
 
 fn of_type(model: &str, allocatable: Room, hourly: i64) -> InstanceType {

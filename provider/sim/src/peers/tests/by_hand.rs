@@ -9,7 +9,7 @@ fn of_type(name: &str, model: &str, gpus: u32, hourly: i64) -> InstanceType {
 fn pod(arrives: f64, runs: f64, gpus: u32) -> Pod {
     let requests = Room { gpus, milli_cpu: 3_000 * gpus, memory_mib: 10_000 * gpus };
     let service = Service::LatencySensitive;
-    Pod { name: format!("{arrives}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service }
+    Pod { name: format!("{arrives}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service, pool: None }
 }
 
 fn demand(pods: Vec<Pod>) -> Demand {

@@ -86,6 +86,7 @@ fn of_reference(recorded: &Recorded) -> Demand {
         runs: of.1,
         requests: Room { gpus: of.2, milli_cpu: of.3, memory_mib: of.4 },
         gpu_milli: 1000,
+        pool: None,
         models: of.5.clone(),
         service: if of.6 == "LS" { Service::LatencySensitive } else { Service::Other },
     };
