@@ -51,6 +51,11 @@ impl Boots {
         self.median * (self.sigma * normal).exp()
     }
 
+    /// Seconds of a boot in the median.
+    pub(super) const fn median(&self) -> f64 {
+        self.median
+    }
+
     /// Number of boots that were drawn.
     pub(super) const fn used(&self) -> usize {
         self.used

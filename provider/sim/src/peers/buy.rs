@@ -15,7 +15,7 @@ const BETTER: f64 = 1e-12;
 impl Run<'_> {
     /// Buys nodes for the jobs that have waited long enough and have no room on booting nodes.
     pub(super) fn provision(&mut self, now: f64) {
-        let has_waited = |job: &usize| now <= 0.0 || now - self.jobs.all[*job].arrives >= self.policy.hold - 1e-9;
+        let has_waited = |job: &usize| now <= 0.0 || now - self.jobs.all[*job].waits_since >= self.policy.hold - 1e-9;
         let mut left: Vec<usize> = self.waiting.iter().copied().filter(has_waited).collect();
         if left.len() < self.waiting.len() {
             self.events.add(now + 10.0, Event::ScanHeld);
@@ -23,30 +23,31 @@ impl Run<'_> {
         if left.is_empty() {
             return;
         }
-        let room = |node: usize| {
-            let kind = self.fleet.nodes[node].kind;
-            (kind, self.jobs.sold[kind].room)
-        };
+        let room = |node: usize| (node, self.jobs.sold[self.fleet.nodes[node].kind].room);
         let mut booting: Vec<(usize, Room)> = self.fleet.booting(now).map(room).collect();
         left.sort_by_key(|job| {
             let asks = self.jobs.asks(*job);
             Reverse((asks.gpus, asks.milli_cpu, asks.memory_mib))
         });
         left.retain(|job| {
-            let class = self.jobs.class(*job);
-            let holds = |(kind, room): &&mut (usize, Room)| class.may_use(*kind) && room.holds(&class.asks);
+            let asks = self.jobs.asks(*job);
+            let holds =
+                |(node, room): &&mut (usize, Room)| room.holds(&asks) && self.jobs.may_run(*job, &self.fleet.nodes[*node]);
             let Some((_, room)) = booting.iter_mut().find(holds) else { return true };
-            take(room, class.asks);
+            take(room, asks);
             false
         });
-        for kind in pack(left, self.policy.buys, &self.jobs) {
+        let (for_spot, mut on_demand): (Vec<usize>, Vec<usize>) =
+            left.into_iter().partition(|job| self.jobs.all[*job].may_use_spot);
+        on_demand.extend(self.buy_spot(for_spot, now));
+        for (kind, _) in pack(on_demand, self.policy.buys, &self.jobs) {
             self.buy(kind, now);
         }
     }
 }
 
-/// Types of the nodes for the jobs.
-fn pack(mut left: Vec<usize>, buys: Buys, jobs: &Jobs) -> Vec<usize> {
+/// Types of the nodes for the jobs, with the jobs of each.
+pub(super) fn pack(mut left: Vec<usize>, buys: Buys, jobs: &Jobs) -> Vec<(usize, Vec<usize>)> {
     if buys == Buys::CheapestFit {
         return cheapest_fit(left, jobs);
     }
@@ -54,8 +55,8 @@ fn pack(mut left: Vec<usize>, buys: Buys, jobs: &Jobs) -> Vec<usize> {
     while let Some(choice) = choose(&left, buys, jobs) {
         let mut served: Vec<usize> = Vec::new();
         for node in choice.nodes {
-            bought.push(choice.kind);
-            served.extend(node.jobs);
+            served.extend(&node.jobs);
+            bought.push((choice.kind, node.jobs));
         }
         left.retain(|job| !served.contains(job));
     }
@@ -68,30 +69,40 @@ fn cheapest(types: &[usize], sold: &[Sold]) -> Option<usize> {
 }
 
 /// Karpenter: each job joins the first node that some type could be with it.
-fn cheapest_fit(mut left: Vec<usize>, jobs: &Jobs) -> Vec<usize> {
-    let mut open: Vec<(Room, Vec<usize>)> = Vec::new();
+fn cheapest_fit(mut left: Vec<usize>, jobs: &Jobs) -> Vec<(usize, Vec<usize>)> {
+    let mut open: Vec<Open> = Vec::new();
     left.sort_by_key(|job| {
         let asks = jobs.asks(*job);
         Reverse((asks.milli_cpu, asks.memory_mib))
     });
     for job in left {
         let class = jobs.class(job);
-        let joined = open.iter_mut().any(|(taken, types)| {
-            let mut with = *taken;
+        let joined = open.iter_mut().any(|node| {
+            let mut with = node.taken;
             give(&mut with, class.asks);
             let fits = |kind: &usize| class.may_use(*kind) && jobs.sold[*kind].room.holds(&with);
-            let still: Vec<usize> = types.iter().copied().filter(fits).collect();
+            let still: Vec<usize> = node.types.iter().copied().filter(fits).collect();
             if still.is_empty() {
                 return false;
             }
-            (*taken, *types) = (with, still);
+            (node.taken, node.types) = (with, still);
+            node.jobs.push(job);
             true
         });
         if !joined {
-            open.push((class.asks, class.types.clone()));
+            open.push(Open { taken: class.asks, types: class.types.clone(), jobs: vec![job] });
         }
     }
-    open.iter().filter_map(|(_, types)| cheapest(types, &jobs.sold)).collect()
+    let closed = |node: Open| Some((cheapest(&node.types, &jobs.sold)?, node.jobs));
+    open.into_iter().filter_map(closed).collect()
+}
+
+/// A node whose type is open.
+struct Open {
+    taken: Room,
+    /// Types that hold what it has taken.
+    types: Vec<usize>,
+    jobs: Vec<usize>,
 }
 
 /// A node to be, with its jobs.

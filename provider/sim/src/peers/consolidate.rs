@@ -1,9 +1,10 @@
 //! Karpenter's consolidation: underutilized nodes are emptied, or replaced by a cheaper one.
 
 use super::fleet::give;
+use super::policy::Looks;
 use super::report::Wait;
 use super::run::Run;
-use crate::demand::Room;
+use crate::demand::Service;
 
 /// Nodes that are looked at together, at most.
 const TOGETHER: usize = 8;
@@ -13,14 +14,25 @@ const CHEAPER: f64 = 1.0 - 1e-6;
 impl Run<'_> {
     /// Empties or replaces some nodes, if any can be.
     pub(super) fn consolidate(&mut self, now: f64) {
-        let Some(after) = self.policy.consolidation.map(|of| of.after) else { return };
+        let Some(consolidation) = self.policy.consolidation else { return };
+        if consolidation.looks == Looks::OnDemandNodes {
+            return self.return_to_spot(now);
+        }
         let busy: Vec<usize> = self.replaced.iter().flat_map(|(_, old)| old).copied().collect();
         if busy.len() >= (self.fleet.live.len() / 10).max(1) || !self.waiting.is_empty() {
             return;
         }
         let is_replacement = |node: &usize| self.replaced.iter().any(|(by, _)| by == node);
         let ready: Vec<usize> = self.fleet.ready(now).filter(|node| !busy.contains(node) && !is_replacement(node)).collect();
-        let may_move = |(job, since): &(usize, f64)| self.jobs.all[*job].is_movable && now - since >= after;
+        let may_move = |(job, since): &(usize, f64)| {
+            let job = &self.jobs.all[*job];
+            let moves = match job.service {
+                Service::LatencySensitive => true,
+                Service::BestEffort => consolidation.moves_best_effort,
+                Service::Other => false,
+            };
+            moves && now - since >= consolidation.after
+        };
         let runs = |node: &usize| &self.fleet.nodes[*node].runs;
         let mut candidates: Vec<usize> =
             ready.iter().copied().filter(|node| !runs(node).is_empty() && runs(node).iter().all(may_move)).collect();
@@ -45,23 +57,34 @@ impl Run<'_> {
             return true;
         }
         let total: f64 = nodes.iter().map(|node| self.price(*node)).sum();
-        let mut asks = Room::default();
-        for job in &rest {
-            give(&mut asks, self.jobs.asks(*job));
-        }
-        let fits = |kind: &usize| {
-            let sold = self.jobs.sold[*kind];
-            let allowed = rest.iter().all(|job| self.jobs.class(*job).may_use(*kind));
-            sold.room.holds(&asks) && sold.price < total * CHEAPER && allowed
+        let types = self.types_for(&rest);
+        let may_use_spot = rest.iter().all(|job| self.jobs.all[*job].may_use_spot);
+        let spot = may_use_spot && nodes.iter().all(|node| self.fleet.nodes[*node].pool.is_none());
+        let by_spot = if spot { self.cheaper_spot(&types, total, now) } else { None };
+        let by = if let Some(by) = by_spot {
+            by
+        } else {
+            let Some(cheapest) = types.first().filter(|kind| self.jobs.sold[**kind].price < total * CHEAPER) else {
+                return false;
+            };
+            self.buy(*cheapest, now)
         };
-        let price = |kind: usize| self.jobs.sold[kind].price;
-        let cheapest = (0..self.jobs.sold.len()).filter(fits).min_by(|a, b| price(*a).total_cmp(&price(*b)));
-        let Some(cheapest) = cheapest else { return false };
-        let by = self.buy(cheapest, now);
         // Such a purchase holds no release back.
         self.last_purchase = f64::NEG_INFINITY;
         self.replaced.push((by, nodes.to_vec()));
         true
+    }
+
+    /// Buys a spot node of one of the three cheapest types, if a pool has room and it costs less than `total` per hour.
+    fn cheaper_spot(&mut self, types: &[usize], total: f64, now: f64) -> Option<usize> {
+        for kind in types.iter().take(3) {
+            let sold = self.jobs.sold[*kind];
+            let pool = self.used.pick(&self.market, *kind, sold.room.gpus, now);
+            if pool.is_some_and(|pool| sold.price * self.market.pools[pool].share() < total * CHEAPER) {
+                return self.buys_spot(*kind, now);
+            }
+        }
+        None
     }
 
     /// Moves all jobs off the nodes that are being replaced, unless they no longer fit.
@@ -89,13 +112,14 @@ impl Run<'_> {
                 let moved = &mut self.jobs.all[job];
                 let ran = now - moved.started.unwrap_or(now);
                 moved.left = (moved.left - ran).max(1.0) + restart;
+                moved.was_stopped = true;
                 self.moves += 1;
                 self.waits.push(Wait { gpus: asks.gpus, seconds: restart, is_first: false });
                 if let Some((_, to)) = placed.iter().find(|(of, _)| *of == job) {
                     self.start(job, *to, now);
                 }
             }
-            self.fleet.remove(*node, now, self.end);
+            self.release(*node, now);
         }
     }
 }

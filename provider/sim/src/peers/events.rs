@@ -20,6 +20,12 @@ pub(super) enum Event {
     Idle { node: usize, since: f64 },
     /// Underutilized nodes are looked for.
     Consolidate,
+    /// Spot is asked again for jobs that wait for it.
+    Retry,
+    /// A job that runs on demand may leave for spot.
+    MayLeave(usize),
+    /// The room of a spot pool falls.
+    RoomFalls(usize),
 }
 
 #[derive(Debug)]

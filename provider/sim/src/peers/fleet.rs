@@ -10,6 +10,10 @@ use crate::demand::Room;
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) kind: usize,
+    /// Spot pool of which it is.
+    pub(super) pool: Option<usize>,
+    /// Dollars per hour.
+    pub(super) price: f64,
     pub(super) bought: f64,
     pub(super) ready: f64,
     pub(super) free: Room,
@@ -85,7 +89,7 @@ impl Fleet {
         let class = jobs.class(job);
         let holds = |node: &usize| {
             let node = &self.nodes[*node];
-            node.free.holds(&class.asks) && class.may_use(node.kind)
+            node.free.holds(&class.asks) && jobs.may_run(job, node)
         };
         let held = self.ready(now).filter(holds);
         match scheduler {
@@ -104,7 +108,7 @@ impl Fleet {
         sorted.sort_by_key(|job| Reverse(size(&jobs.asks(*job))));
         for job in sorted {
             let class = jobs.class(job);
-            let fits = |at: &usize| free[*at].holds(&class.asks) && class.may_use(self.nodes[on[*at]].kind);
+            let fits = |at: &usize| free[*at].holds(&class.asks) && jobs.may_run(job, &self.nodes[on[*at]]);
             if let Some(at) = (0..on.len()).filter(fits).min_by_key(|at| size(&free[*at])) {
                 take(&mut free[at], class.asks);
                 placed.push((job, on[at]));

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::fleet::Node;
+use super::policy::Policy;
 use crate::bound::money::dollars;
 use crate::demand::{Demand, Room, Service};
 
@@ -36,12 +38,20 @@ pub(super) struct Job {
     pub(super) class: usize,
     pub(super) arrives: f64,
     pub(super) runs: f64,
-    pub(super) is_movable: bool,
+    pub(super) service: Service,
+    /// Whether it may run on spot under the policy.
+    pub(super) may_use_spot: bool,
     /// Seconds that it still has to run, as of its last start.
     pub(super) left: f64,
     pub(super) started: Option<f64>,
-    /// Number of its starts.
+    /// Number of its starts and stops.
     pub(super) starts: u32,
+    /// Since when it waits, as of its last stop.
+    pub(super) waits_since: f64,
+    /// Whether it was ever moved or interrupted.
+    pub(super) was_stopped: bool,
+    /// Seconds of work that interruptions lost.
+    pub(super) lost: f64,
     pub(super) has_ended: bool,
 }
 
@@ -56,8 +66,9 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// The demand's pods, with those class taints.
-    pub(super) fn of(demand: &Demand, taints: Option<f64>) -> Self {
+    /// The demand's pods under the policy.
+    pub(super) fn of(demand: &Demand, policy: &Policy) -> Self {
+        let taints = policy.taints;
         let sold = |of: &crate::demand::InstanceType| Sold { room: of.allocatable, price: dollars(of.hourly.0) };
         let sold: Vec<Sold> = demand.types.iter().map(sold).collect();
         let mut classes: Vec<Class> = Vec::new();
@@ -77,10 +88,14 @@ impl Jobs {
                 class,
                 arrives: pod.arrives,
                 runs: pod.runs,
-                is_movable: pod.service == Service::LatencySensitive,
+                service: pod.service,
+                may_use_spot: policy.spot.is_some() && pod.service == Service::BestEffort,
                 left: pod.runs,
                 started: None,
                 starts: 0,
+                waits_since: pod.arrives,
+                was_stopped: false,
+                lost: 0.0,
                 has_ended: false,
             });
         }
@@ -89,6 +104,17 @@ impl Jobs {
 
     pub(super) fn class(&self, job: usize) -> &Class {
         &self.classes[self.all[job].class]
+    }
+
+    /// Whether the job may run on that node, if it has room.
+    pub(super) fn may_run(&self, job: usize, node: &Node) -> bool {
+        self.class(job).may_use(node.kind) && (node.pool.is_none() || self.all[job].may_use_spot)
+    }
+
+    /// Cheapest type for the job alone.
+    pub(super) fn cheapest_for(&self, job: usize) -> usize {
+        let price = |kind: &usize| self.sold[*kind].price;
+        self.class(job).types.iter().copied().min_by(|a, b| price(a).total_cmp(&price(b))).unwrap_or(0)
     }
 
     pub(super) fn asks(&self, job: usize) -> Room {

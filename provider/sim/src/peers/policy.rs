@@ -54,16 +54,49 @@ impl Idle {
     }
 }
 
-/// Karpenter's consolidation of underutilized nodes.
-///
-/// Every minute, up to eight nodes are emptied onto others, or replaced by one cheaper node; else a single one. Only
-/// latency-sensitive pods may be moved. Nodes under replacement are at most a tenth of the fleet.
+/// What best-effort pods do while no spot pool has room.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum WithoutRoom {
+    /// They wait. Spot is asked again every two minutes.
+    Waits,
+    /// They run on demand.
+    OnDemand,
+    /// They wait while they have done at least their part of the time until their deadline, and run on demand once they
+    /// fall behind. On demand, a pod leaves for spot when it is ahead again.
+    UniformProgress {
+        /// Boots before its last moment at which a pod runs on demand in any case.
+        safe_boots: f64,
+    },
+}
+
+/// Use of spot for best-effort pods: the cheapest pool with room.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spot {
+    /// What they do while no pool has room.
+    pub without_room: WithoutRoom,
+}
+
+/// Which nodes a consolidation looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looks {
+    /// Underutilized ones: up to eight are emptied onto others, or replaced by one cheaper node; else a single one. An
+    /// on-demand node may be replaced by spot. Nodes under replacement are at most a tenth of the fleet.
+    Underutilized,
+    /// On-demand nodes whose pods may all run on spot: each is replaced as soon as a pool has room.
+    OnDemandNodes,
+}
+
+/// Karpenter's consolidation, every minute.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Consolidation {
     /// Seconds that a node's pods have to have run on it.
     pub after: f64,
     /// Seconds that a moved pod takes to start again.
     pub restart: f64,
+    /// Whether best-effort pods may be moved, like latency-sensitive ones.
+    pub moves_best_effort: bool,
+    /// Which nodes it looks for.
+    pub looks: Looks,
 }
 
 /// Free GPUs of a type that are held ready.
@@ -95,6 +128,8 @@ pub struct Policy {
     pub taints: Option<f64>,
     /// Consolidation.
     pub consolidation: Option<Consolidation>,
+    /// Use of spot.
+    pub spot: Option<Spot>,
     /// Floors, filled in this order.
     pub floors: Vec<Floor>,
     /// How the scheduler scores nodes.
@@ -113,6 +148,7 @@ impl Policy {
             least_life: 0.0,
             taints: None,
             consolidation: None,
+            spot: None,
             floors: Vec::new(),
             scheduler: Scheduler::MostAllocated,
         }
@@ -141,13 +177,44 @@ impl Policy {
     /// Karpenter that also consolidates, both after so many seconds (B3b). Its default is 0.
     pub const fn karpenter(after: f64) -> Self {
         let mut policy = Self::plain(Buys::CheapestFit, 2.0, after);
-        policy.consolidation = Some(Consolidation { after, restart: 30.0 });
+        policy.consolidation =
+            Some(Consolidation { after, restart: 30.0, moves_best_effort: false, looks: Looks::Underutilized });
         policy
     }
 
     /// The reference that buys nodes by itself, with an idle window in seconds.
     pub const fn own_choice(idle: f64) -> Self {
         Self::plain(Buys::BestNode, 2.0, idle)
+    }
+
+    /// The reference on spot alone (B5).
+    pub const fn spot_only() -> Self {
+        Self::own_choice(300.0).with_spot(WithoutRoom::Waits)
+    }
+
+    /// The reference on the cheapest spot pool with room, or else on demand, where a pod then stays (B6).
+    pub const fn sticky_fallback() -> Self {
+        Self::own_choice(300.0).with_spot(WithoutRoom::OnDemand)
+    }
+
+    /// The reference that waits for spot while uniform progress to the deadline allows (B7).
+    pub const fn uniform_progress(safe_boots: f64) -> Self {
+        Self::own_choice(300.0).with_spot(WithoutRoom::UniformProgress { safe_boots })
+    }
+
+    /// The same policy with spot for best-effort pods.
+    #[must_use]
+    pub const fn with_spot(mut self, without_room: WithoutRoom) -> Self {
+        self.spot = Some(Spot { without_room });
+        self
+    }
+
+    /// The same policy with nodes that are replaced by spot once their pods ran for `after` seconds. A moved pod takes
+    /// `restart` seconds to start again.
+    #[must_use]
+    pub const fn with_return(mut self, looks: Looks, after: f64, restart: f64) -> Self {
+        self.consolidation = Some(Consolidation { after, restart, moves_best_effort: true, looks });
+        self
     }
 
     /// The reference that chooses behind Cluster Autoscaler, with tight class taints and nodes that live 15 minutes.

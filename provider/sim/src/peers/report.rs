@@ -43,6 +43,8 @@ pub struct Waits {
 pub struct Report {
     /// Bill.
     pub usd: UsdMicros,
+    /// Part of the bill that is for spot nodes.
+    pub spot_usd: UsdMicros,
     /// GPU-hours that were billed.
     pub gpu_hours: f64,
     /// GPU-hours that pods ran.
@@ -57,6 +59,14 @@ pub struct Report {
     pub flaps: usize,
     /// Number of pods that were moved.
     pub moves: usize,
+    /// Number of pods that a reclaim of their spot node interrupted.
+    pub interruptions: usize,
+    /// GPU-hours of work that had to be done again.
+    pub lost_gpu_hours: f64,
+    /// Number of purchases that a spot pool had no room for.
+    pub refusals: usize,
+    /// Percent of the pods that ended later than their run and slack allow, by more than ten minutes.
+    pub late_percent: f64,
     /// Number of pods that never started.
     pub never_started: usize,
     /// Number of pods that no type can run. They are left out of everything else.
@@ -78,25 +88,31 @@ pub struct Committed {
 
 impl Report {
     pub(super) fn of(run: &Run<'_>, boots: usize) -> Self {
-        let (mut usd, mut gpu_hours, mut bought, mut flaps) = (0.0, 0.0, 0.0, 0);
+        let (mut usd, mut spot_usd, mut gpu_hours, mut bought, mut flaps) = (0.0, 0.0, 0.0, 0.0, 0);
         let mut hourly = vec![0.0; hours(run.end)];
         for node in &run.fleet.gone {
             let price = run.price(*node);
             let node = &run.fleet.nodes[*node];
+            let is_spot = node.pool.is_some();
             let (from, to) = (node.bought, node.gone.unwrap_or(run.end));
             usd += (to - from) * price / HOUR;
             gpu_hours += (to - from) * f64::from(run.jobs.sold[node.kind].room.gpus) / HOUR;
             bought += price;
             flaps += usize::from(to < run.end && to - from < FLAP);
-            spread(&mut hourly, from, to, price);
+            if is_spot {
+                spot_usd += (to - from) * price / HOUR;
+            } else {
+                spread(&mut hourly, from, to, price);
+            }
         }
         let ran = |job: &super::jobs::Job| {
             let gpus = run.jobs.classes[job.class].asks.gpus;
-            let seconds = job.runs.min((run.end - job.arrives).max(0.0));
+            let seconds = (job.runs + job.lost).min((run.end - job.arrives).max(0.0));
             if job.started.is_some() { f64::from(gpus) * seconds / HOUR } else { 0.0 }
         };
         Self {
             usd: UsdMicros(micros(usd)),
+            spot_usd: UsdMicros(micros(spot_usd)),
             gpu_hours,
             busy_gpu_hours: run.jobs.all.iter().map(ran).sum(),
             waits: waits(run),
@@ -104,6 +120,10 @@ impl Report {
             bought: UsdPerHour(micros(bought)),
             flaps,
             moves: run.moves,
+            interruptions: run.interruptions,
+            lost_gpu_hours: run.lost,
+            refusals: run.used.refusals,
+            late_percent: 100.0 * number(run.late) / number(run.ended.max(1)),
             never_started: run.waiting.len(),
             unplaceable: run.jobs.unplaceable,
             boots,
@@ -133,7 +153,7 @@ impl Report {
 
 fn waits(run: &Run<'_>) -> Waits {
     let first = run.waits.iter().filter(|wait| wait.is_first).map(|wait| wait.seconds);
-    let still = run.waiting.iter().map(|job| run.end - run.jobs.all[*job].arrives);
+    let still = run.waiting.iter().map(|job| run.end - run.jobs.all[*job].waits_since);
     let mut seconds: Vec<f64> = first.chain(still).collect();
     seconds.sort_by(f64::total_cmp);
     let long = seconds.iter().filter(|seconds| **seconds > LONG).count();

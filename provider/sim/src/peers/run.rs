@@ -4,6 +4,7 @@ use super::Boots;
 use super::events::{Event, Events};
 use super::fleet::{Fleet, Node, give, take};
 use super::jobs::Jobs;
+use super::market::{Market, Use};
 use super::policy::Policy;
 use super::report::{Report, Wait};
 use crate::demand::Demand;
@@ -11,7 +12,10 @@ use crate::demand::Demand;
 /// State of a run.
 pub(super) struct Run<'a> {
     pub(super) policy: &'a Policy,
-    boots: Boots,
+    pub(super) boots: Boots,
+    pub(super) market: Market,
+    /// What is used of the market.
+    pub(super) used: Use,
     /// End in seconds.
     pub(super) end: f64,
     pub(super) jobs: Jobs,
@@ -22,6 +26,8 @@ pub(super) struct Run<'a> {
     pub(super) waits: Vec<Wait>,
     /// Whether a look at the waiting jobs is due.
     scan_is_due: bool,
+    /// Whether spot is asked again soon.
+    pub(super) retry_is_due: bool,
     /// When a node was bought last.
     pub(super) last_purchase: f64,
     /// Nodes that are being replaced, by their replacement, in the order of purchase.
@@ -29,22 +35,38 @@ pub(super) struct Run<'a> {
     /// Floors by type.
     pub(super) floors: Vec<(usize, u32)>,
     pub(super) moves: usize,
+    pub(super) interruptions: usize,
+    /// GPU-hours of work that interruptions lost.
+    pub(super) lost: f64,
+    /// Number of jobs that ended.
+    pub(super) ended: usize,
+    /// Number of those that ended too late.
+    pub(super) late: usize,
 }
 
 impl<'a> Run<'a> {
     /// A run with floors by type.
-    pub(super) fn new(demand: &Demand, policy: &'a Policy, boots: Boots, floors: Vec<(usize, u32)>) -> Self {
+    pub(super) fn new(demand: &Demand, policy: &'a Policy, boots: Boots, market: Market, floors: Vec<(usize, u32)>) -> Self {
         let mut events = Events::default();
-        let jobs = Jobs::of(demand, policy.taints);
+        let jobs = Jobs::of(demand, policy);
         for (number, job) in jobs.all.iter().enumerate() {
             events.add(job.arrives, Event::Arrives(number));
         }
+        for (number, pool) in market.pools.iter().enumerate() {
+            for at in pool.falls(demand.seconds) {
+                events.add(at, Event::RoomFalls(number));
+            }
+        }
+        let types: Vec<&str> = demand.types.iter().map(|of| of.name.as_str()).collect();
+        let used = Use::of(&market, &types);
         if let Some(consolidation) = policy.consolidation {
             events.add(consolidation.after + 60.0, Event::Consolidate);
         }
         Self {
             policy,
             boots,
+            market,
+            used,
             end: demand.seconds,
             jobs,
             fleet: Fleet::default(),
@@ -52,10 +74,15 @@ impl<'a> Run<'a> {
             waiting: Vec::new(),
             waits: Vec::new(),
             scan_is_due: false,
+            retry_is_due: false,
             last_purchase: f64::NEG_INFINITY,
             replaced: Vec::new(),
             floors,
             moves: 0,
+            interruptions: 0,
+            lost: 0.0,
+            ended: 0,
+            late: 0,
         }
     }
 
@@ -65,7 +92,7 @@ impl<'a> Run<'a> {
             self.happens(now, event);
         }
         for node in self.fleet.live.clone() {
-            self.fleet.remove(node, self.end, self.end);
+            self.release(node, self.end);
         }
         Report::of(&self, self.boots.used())
     }
@@ -88,6 +115,14 @@ impl<'a> Run<'a> {
                 self.consolidate(now);
                 self.events.add(now + 60.0, Event::Consolidate);
             }
+            Event::Retry => {
+                self.retry_is_due = false;
+                if !self.waiting.is_empty() {
+                    self.request_scan(now);
+                }
+            }
+            Event::MayLeave(job) => self.may_leave(job, now),
+            Event::RoomFalls(pool) => self.room_falls(pool, now),
         }
     }
 
@@ -97,6 +132,11 @@ impl<'a> Run<'a> {
             return;
         }
         self.waiting.push(job);
+        self.request_scan(now);
+    }
+
+    /// Sees to it that the waiting jobs are looked at.
+    pub(super) fn request_scan(&mut self, now: f64) {
         if !self.scan_is_due {
             self.scan_is_due = true;
             // What is there at the start is served at once.
@@ -126,6 +166,8 @@ impl<'a> Run<'a> {
             return;
         }
         ended.has_ended = true;
+        self.ended += 1;
+        self.late += usize::from(self.is_late(job, now));
         let asks = self.jobs.asks(job);
         let on = &mut self.fleet.nodes[node];
         give(&mut on.free, asks);
@@ -138,11 +180,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn goes_idle(&mut self, node: usize, now: f64) {
+    pub(super) fn goes_idle(&mut self, node: usize, now: f64) {
         let of = &mut self.fleet.nodes[node];
         of.idle = Some(now);
-        let price = self.jobs.sold[of.kind].price;
-        self.events.add(now + self.policy.idle.seconds(price), Event::Idle { node, since: now });
+        let seconds = self.policy.idle.seconds(of.price);
+        self.events.add(now + seconds, Event::Idle { node, since: now });
     }
 
     /// Gives the node back, or looks again when something else allows it.
@@ -160,20 +202,39 @@ impl<'a> Run<'a> {
         } else if self.floor_needs(of.kind) {
             now + 600.0
         } else {
-            self.fleet.remove(node, now, self.end);
+            self.release(node, now);
             return;
         };
         self.events.add(again, Event::Idle { node, since });
     }
 
     pub(super) fn price(&self, node: usize) -> f64 {
-        self.jobs.sold[self.fleet.nodes[node].kind].price
+        self.fleet.nodes[node].price
+    }
+
+    /// Gives the node back.
+    pub(super) fn release(&mut self, node: usize, now: f64) {
+        let of = &self.fleet.nodes[node];
+        if let Some(pool) = of.pool {
+            self.used.gpus[pool] -= self.jobs.sold[of.kind].room.gpus;
+        }
+        self.fleet.remove(node, now, self.end);
     }
 
     pub(super) fn buy(&mut self, kind: usize, now: f64) -> usize {
         let ready = if now <= 0.0 { 0.0 } else { now + self.boots.seconds() };
-        let free = self.jobs.sold[kind].room;
-        let node = Node { kind, bought: now, ready, free, runs: Vec::new(), idle: None, gone: None };
+        let sold = self.jobs.sold[kind];
+        let node = Node {
+            kind,
+            pool: None,
+            price: sold.price,
+            bought: now,
+            ready,
+            free: sold.room,
+            runs: Vec::new(),
+            idle: None,
+            gone: None,
+        };
         let node = self.fleet.add(node);
         self.last_purchase = now;
         self.events.add(ready, Event::Ready(node));
@@ -183,8 +244,9 @@ impl<'a> Run<'a> {
     /// Starts the job on a ready node with room, if there is one.
     fn bind(&mut self, job: usize, now: f64) -> bool {
         let Some(node) = self.fleet.choose(job, now, &self.jobs, self.policy.scheduler) else { return false };
-        let waited = now - self.jobs.all[job].arrives;
-        self.waits.push(Wait { gpus: self.jobs.asks(job).gpus, seconds: waited, is_first: true });
+        let of = &self.jobs.all[job];
+        let (seconds, is_first) = (now - of.waits_since, !of.was_stopped);
+        self.waits.push(Wait { gpus: self.jobs.asks(job).gpus, seconds, is_first });
         self.start(job, node, now);
         true
     }

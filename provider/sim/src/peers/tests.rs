@@ -7,3 +7,5 @@ use super::*;
 mod by_hand;
 mod reference;
 mod serving;
+mod spot;
+mod spot_by_hand;
