@@ -78,7 +78,7 @@ fn market(name: &str, of: &[(String, f64, f64, Vec<u32>)], units: Vec<f64>) -> M
 
 fn job(at: usize, arrives: f64, runs: f64, gpus: u32, service: Service) -> Pod {
     let requests = Room { gpus, milli_cpu: 6_000 * gpus, memory_mib: 50_000 * gpus };
-    Pod { name: format!("p{at}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service }
+    Pod { name: format!("p{at}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service, pool: None }
 }
 
 fn sold(of: &[(String, u32, u32, u32, f64)]) -> Vec<InstanceType> {

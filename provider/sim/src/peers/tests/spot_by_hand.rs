@@ -6,7 +6,7 @@ const STEP: f64 = 3_600.0;
 
 fn pod(arrives: f64, runs: f64, service: Service) -> Pod {
     let requests = Room { gpus: 1, milli_cpu: 3_000, memory_mib: 10_000 };
-    Pod { name: format!("{arrives}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service }
+    Pod { name: format!("{arrives}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service, pool: None }
 }
 
 fn demand(pods: Vec<Pod>) -> Demand {
