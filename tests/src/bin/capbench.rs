@@ -29,10 +29,10 @@ use stoker_sim::simulate::{Setup, types};
 /// Compares Stoker with what others run, and with the least that a demand can cost.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Alibaba's list of GPU pods of 2023 (openb_pod_list_*.csv) [default: drawn demand]
+    /// Alibaba's list of GPU pods of 2023 [default: drawn demand]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Instance types in place of those of Stoker's tables: CSV with name, model, gpus, milli_cpu, memory_mib, usd_per_hour
+    /// Instance types in place of those of Stoker's tables: CSV, with the columns that an error names
     #[arg(long, value_name = "FILE")]
     types: Option<PathBuf>,
     /// Seeds of the boots; means are over all of them

@@ -155,7 +155,7 @@ async fn a_leader_that_cannot_write_is_relieved_by_a_replica_that_can() {
     let minutes = Duration::from_mins(2);
     // A short fault is nobody's affair.
     first.note_write(false);
-    assert!(timeout(UNWRITTEN_FOR - RENEWED_EVERY, sound.wait()).await.is_err());
+    assert!(timeout(Duration::from_secs(8), sound.wait()).await.is_err());
     first.note_write(true);
     assert!(timeout(minutes, sound.wait()).await.is_err());
     // The database is away from everybody: the leader goes on answering reads.
