@@ -29,6 +29,7 @@ mod out;
 mod plan;
 mod policy;
 mod ready;
+mod replay;
 mod seen;
 mod serve;
 mod side_port;
@@ -66,6 +67,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Plan(plan::PlanArgs),
     Explain(explain::ExplainArgs),
+    Replay(replay::ReplayArgs),
     Offers(offers::OffersArgs),
     Fit(Box<fit::FitArgs>),
     Commit(commit::CommitArgs),
@@ -119,6 +121,7 @@ impl Cli {
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Plan(args) => plan::run(&args).await,
             Command::Explain(args) => explain::run(&args).await,
+            Command::Replay(args) => Box::pin(replay::run(&args)).await,
             Command::Offers(args) => offers::run(&args).await,
             Command::Fit(args) => fit::run(&args),
             Command::Commit(args) => commit::run(&args).await,
