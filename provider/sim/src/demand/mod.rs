@@ -1,7 +1,7 @@
 //! GPU pods and instance types as plain numbers: what simulations, baselines and bounds are given.
 //!
 //! * [`day`]: pods of the built-in workload.
-//! * [`file`]: pods from a file of Stoker's own format.
+//! * [`mod@file`]: pods from a file of Stoker's own format.
 //! * [`openb`]: pods from a published trace.
 //! * [`synthetic`]: drawn pods that resemble published traces.
 //!
