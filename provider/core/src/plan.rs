@@ -9,10 +9,15 @@ use std::marker::PhantomData;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, NodeName, ProviderId, RecordId, SupplierName};
 use crate::base::units::UsdPerHour;
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
+use crate::catalogue::isolation::Shape;
 use crate::choose::candidate::Barred;
 use crate::choose::explanation::Explanation;
+use crate::choose::parts::price_parts;
 use crate::choose::score::Step;
 use crate::facts::supply::LaunchRequest;
 use crate::limits::budget::Budget;
@@ -342,6 +347,14 @@ pub struct GroupLimits {
 }
 
 impl GroupLimits {
+    /// The group as isolation sees it: for the price of a node without commitments; `None` where it has none.
+    pub fn shape<'g>(&self, group: &'g Group, catalogue: &Catalogue, memory: &Memory, wall: Wall) -> Option<Shape<'g>> {
+        let price = |offer| price_parts(catalogue, memory, group, offer, wall).ok().map(|parts| parts.effective);
+        let cheapest = || group.offers.iter().filter_map(price).min();
+        let open = self.listed && self.lasting_price.is_some();
+        Some(Shape { group, price: self.lasting_price.or_else(cheapest)?, open })
+    }
+
     /// Closes the group to growth. `target` is the count of its records.
     pub fn close(&mut self, target: u32, why: Closed) {
         self.target = target;

@@ -9,7 +9,7 @@
 mod ca_client;
 pub mod cloud;
 pub mod desk;
-mod isolation;
+pub(crate) mod isolation;
 pub mod play;
 
 use std::collections::BTreeMap;

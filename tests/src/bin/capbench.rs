@@ -23,6 +23,7 @@ use stoker_sim::bound::fleet::{self, Method};
 use stoker_sim::demand::{Demand, InstanceType, Room, openb, synthetic};
 use stoker_sim::model::{Scoring, Settings};
 use stoker_sim::peers::{self, Boots};
+use stoker_sim::simulate::outcome::Waits;
 use stoker_sim::simulate::side_by_side::side_by_side;
 use stoker_sim::simulate::{Setup, types};
 
@@ -133,50 +134,38 @@ fn workloads(args: &Args, sold: &[InstanceType]) -> Result<Vec<Workload>> {
     ])
 }
 
-/// What a row shows, one value for each seed.
-#[derive(Default)]
+/// What a table shows of a run, in the order of its columns: dollars; idle percent; seconds of waiting, p50, p95 and p99; percent that
+/// waited for ten minutes; launches; flaps; moves.
+type Figures = [f64; 9];
+
+/// One policy, over all seeds.
 struct Row {
     name: String,
-    usd: Vec<f64>,
-    idle: Vec<f64>,
-    waits: [Vec<f64>; 3],
-    long: Vec<f64>,
-    launches: Vec<f64>,
-    flaps: Vec<f64>,
-    moves: Vec<f64>,
+    runs: Vec<Figures>,
     broken: Vec<String>,
 }
 
-fn mean(values: &[f64]) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a few seeds")]
-    let count = values.len().max(1) as f64;
-    values.iter().sum::<f64>() / count
-}
-
-fn deviation(values: &[f64]) -> f64 {
-    let mean = mean(values);
-    self::mean(&values.iter().map(|value| (value - mean).powi(2)).collect::<Vec<_>>()).sqrt()
-}
-
 impl Row {
-    fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), ..Self::default() }
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), runs: Vec::new(), broken: Vec::new() }
+    }
+
+    fn means(&self) -> Figures {
+        std::array::from_fn(|column| mean(self.runs.iter().map(|run| run[column])))
+    }
+
+    fn usd(&self) -> f64 {
+        self.means()[0]
     }
 
     fn print(&self, bound: f64) {
-        let of = |values: &Vec<f64>| mean(values);
-        let [p50, p95, p99] = self.waits.each_ref().map(of);
+        let [usd, idle, p50, p95, p99, long, launches, flaps, moves] = self.means();
+        let deviation = mean(self.runs.iter().map(|run| (run[0] - usd).powi(2))).sqrt();
         println!(
-            "{:<52} {:>8.0} {:>6.0} {:>7.3} {:>6.1} {p50:>5.0} {p95:>5.0} {p99:>5.0} {:>6.2} {:>8.0} {:>6.0} {:>6.0}",
+            "{:<52} {usd:>8.0} {deviation:>6.0} {:>7.3} {idle:>6.1} {p50:>5.0} {p95:>5.0} {p99:>5.0} {long:>6.2} {launches:>8.0} \
+             {flaps:>6.0} {moves:>6.0}",
             self.name,
-            mean(&self.usd),
-            deviation(&self.usd),
-            mean(&self.usd) / bound,
-            of(&self.idle),
-            of(&self.long),
-            of(&self.launches),
-            of(&self.flaps),
-            of(&self.moves),
+            usd / bound,
         );
         for broken in &self.broken {
             println!("  BROKEN {broken}");
@@ -184,24 +173,26 @@ impl Row {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "amounts and counts here are far below 2^52")]
+#[expect(clippy::cast_precision_loss, reason = "a few seeds")]
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len().max(1) as f64;
+    values.sum::<f64>() / count
+}
+
+#[expect(clippy::cast_precision_loss, reason = "amounts here are far below 2^52")]
 fn dollars(micros: i64) -> f64 {
     micros as f64 / 1e6
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a count of nodes")]
+#[expect(clippy::cast_precision_loss, reason = "counts of nodes and pods")]
 fn peer(demand: &Demand, name: &str, policy: &peers::Policy, seeds: u64) -> Result<Row> {
-    let mut row = Row::named(name);
+    let mut row = Row::new(name);
     for seed in 0..seeds {
         let report = peers::replay(demand, policy, Boots::seeded(seed))?;
-        row.usd.push(dollars(report.usd.0));
-        row.idle.push(report.idle_percent());
-        let waits = [report.waits.p50, report.waits.p95, report.waits.p99];
-        row.waits.iter_mut().zip(waits).for_each(|(values, value)| values.push(value));
-        row.long.push(report.waits.long_percent);
-        row.launches.push(report.launches as f64);
-        row.flaps.push(report.flaps as f64);
-        row.moves.push(report.moves as f64);
+        let peers::Waits { p50, p95, p99, long_percent, .. } = report.waits;
+        let [launches, flaps, moves] = [report.launches, report.flaps, report.moves].map(|count| count as f64);
+        let (usd, idle) = (dollars(report.usd.0), report.idle_percent());
+        row.runs.push([usd, idle, p50, p95, p99, long_percent, launches, flaps, moves]);
     }
     Ok(row)
 }
@@ -249,17 +240,14 @@ fn ours(workload: &Workload, seeds: u64) -> Result<Vec<Row>> {
     let mut outcomes = side_by_side(&setups, threads, tell).into_iter();
     OURS.iter()
         .map(|ours| {
-            let mut row = Row::named(ours.name);
+            let mut row = Row::new(ours.name);
             for simulated in outcomes.by_ref().take(usize::try_from(seeds)?) {
                 let outcome = simulated?.outcome;
-                row.usd.push(dollars(outcome.total().0));
-                row.idle.push(outcome.idle_percent);
-                let waits = [outcome.waits.p50, outcome.waits.p95, outcome.waits.p99];
-                row.waits.iter_mut().zip(waits).for_each(|(values, value)| values.push(value));
-                row.long.push(outcome.waits.over_ten_minutes_percent);
-                row.launches.push(outcome.fates.launches as f64);
-                row.flaps.push(outcome.fates.flaps as f64);
-                row.moves.push(0.0);
+                let Waits { p50, p95, p99, over_ten_minutes_percent: long, .. } = outcome.waits;
+                let (launches, flaps) = (outcome.fates.launches as f64, outcome.fates.flaps as f64);
+                // It moves no pod: an eviction is a violation.
+                let usd = dollars(outcome.total().0);
+                row.runs.push([usd, outcome.idle_percent, p50, p95, p99, long, launches, flaps, 0.0]);
                 if outcome.violations.any() {
                     row.broken.push(format!("{:?}", outcome.violations));
                 }
@@ -293,9 +281,13 @@ fn compare(workload: &Workload, seeds: u64) -> Result<bool> {
     one("static fleet of the peak, ideal", dollars(bound.static_peak().0));
     one("static fleet, bought node by node", dollars(peers::static_peak(demand).0));
     let begun = Instant::now();
-    let defaults = mean(&peer(demand, "", &peers::Policy::autoscaler(), seeds)?.usd);
+    let mut defaults = f64::INFINITY;
     for (name, policy) in peers::Policy::published() {
-        peer(demand, name, &policy, seeds)?.print(least);
+        let row = peer(demand, name, &policy, seeds)?;
+        row.print(least);
+        if policy == peers::Policy::autoscaler() {
+            defaults = row.usd();
+        }
         peer(demand, &format!("{name}, spreads"), &policy.spread(), seeds)?.print(least);
     }
     let took = begun.elapsed();
@@ -306,8 +298,8 @@ fn compare(workload: &Workload, seeds: u64) -> Result<bool> {
     }
     println!("others took {:.1} s, Stoker {:.1} s", took.as_secs_f64(), begun.elapsed().as_secs_f64());
     let kept = rows.iter().all(|row| row.broken.is_empty());
-    let above = rows.iter().all(|row| mean(&row.usd) > least);
-    let below = rows.first().is_some_and(|row| mean(&row.usd) < defaults);
+    let above = rows.iter().all(|row| row.usd() > least);
+    let below = rows.first().is_some_and(|row| row.usd() < defaults);
     let verdict = |holds: bool| if holds { "ok" } else { "FAIL" };
     println!("{} no promise was broken", verdict(kept));
     println!("{} nothing costs less than the bound", verdict(above));

@@ -7,7 +7,6 @@
 //! A leader that cannot write to the journal says so on the Lease. Another replica takes the Lease only if it can write itself:
 //! where the database is away from everybody, the leader goes on answering reads.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +18,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::client::Body;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
@@ -229,7 +228,7 @@ impl Candidate {
             // As long as its holder says, where that is another release with another duration; within bounds, as anybody may edit it.
             let held_for = known.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
             let is_held = since.elapsed() < held_for.map_or(HELD_FOR, Duration::from_secs).clamp(HELD_FOR, HELD_AT_MOST);
-            let cannot_write = found.as_ref().is_some_and(|lease| annotations(lease).contains_key(UNWRITTEN));
+            let cannot_write = found.as_ref().is_some_and(|lease| lease.annotations().contains_key(UNWRITTEN));
             if is_held && !(cannot_write && (self.try_write)().await) {
                 self.say(format!(
                     "{holder} leads, by Lease {}; delete the Lease where that replica is gone for good",
@@ -250,11 +249,10 @@ impl Candidate {
         };
         let written = if let Some(mut lease) = found {
             lease.spec = Some(spec);
-            let annotations = lease.metadata.annotations.get_or_insert_default();
             if unwritten {
-                annotations.insert(UNWRITTEN.to_owned(), "true".to_owned());
+                lease.annotations_mut().insert(UNWRITTEN.to_owned(), "true".to_owned());
             } else {
-                annotations.remove(UNWRITTEN);
+                lease.annotations_mut().remove(UNWRITTEN);
             }
             // With the version that was read: of two who take it, one is refused.
             self.leases.replace(&self.name.name, &PostParams::default(), &lease).await
@@ -325,11 +323,6 @@ impl Leader {
     pub async fn lost(&self) {
         self.lost.cancelled().await;
     }
-}
-
-fn annotations(lease: &Lease) -> &BTreeMap<String, String> {
-    static NONE: BTreeMap<String, String> = BTreeMap::new();
-    lease.metadata.annotations.as_ref().unwrap_or(&NONE)
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,7 +9,6 @@ use stoker_core::base::kinds::Taint;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::isolation::{Admitted, PodNeeds, SHAPE_TAINT, Shape, admitted, shape_taint};
-use stoker_core::choose::parts::price_parts;
 use stoker_core::policy::Pool;
 
 use super::cloud::Cloud;
@@ -106,15 +105,20 @@ fn toleration(taint: &Taint) -> Toleration {
     Toleration { key: Some(taint.key.clone()), value: Some(taint.value.clone()), effect: Some(taint.effect) }
 }
 
+/// What a pod asks for that has waited so long.
+pub(crate) fn needs(requests: &Requests, waited: SignedDuration) -> PodNeeds {
+    PodNeeds {
+        milli_cpu: requests.milli_cpu,
+        memory_bytes: requests.memory.bytes(),
+        gpus: requests.gpus,
+        slices: requests.slices.clone(),
+        waited,
+    }
+}
+
 /// The shapes that a pod may use, and whether none of its own class can be had.
 fn shapes<C>(desk: &Desk<C>, pod: &PodView, now: Timestamp) -> (Shapes, bool) {
-    let needs = PodNeeds {
-        milli_cpu: pod.requests.milli_cpu,
-        memory_bytes: pod.requests.memory.bytes(),
-        gpus: pod.requests.gpus,
-        slices: pod.requests.slices.clone(),
-        waited: now.duration_since(pod.created_at),
-    };
+    let needs = needs(&pod.requests, now.duration_since(pod.created_at));
     let mut all = Shapes::new();
     let mut sold_out = false;
     for pool in &desk.catalogue.policy.pools {
@@ -133,14 +137,8 @@ fn shapes<C>(desk: &Desk<C>, pod: &PodView, now: Timestamp) -> (Shapes, bool) {
 fn of_pool<'d, C>(desk: &'d Desk<C>, pool: &Pool, pod: &PodView, now: Timestamp) -> Vec<Shape<'d>> {
     let groups = desk.catalogue.pool_groups(&pool.name);
     let shape = |group: &'d Arc<Group>| {
-        let limits = desk.limits.get(&group.id)?;
-        if !pod.admits(&group.template, SHAPE_TAINT) {
-            return None;
-        }
-        let price = |offer| price_parts(&desk.catalogue, &desk.memory, group, offer, Wall(now)).ok().map(|p| p.effective);
-        let cheapest = || group.offers.iter().filter_map(price).min();
-        let open = limits.listed && limits.lasting_price.is_some();
-        Some(Shape { group, price: limits.lasting_price.or_else(cheapest)?, open })
+        let limits = desk.limits.get(&group.id).filter(|_| pod.admits(&group.template, SHAPE_TAINT))?;
+        limits.shape(group, &desk.catalogue, &desk.memory, Wall(now))
     };
     groups.filter_map(shape).collect()
 }

@@ -15,7 +15,7 @@ use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::policy::Policy;
 
 use super::SUPPLIER;
-use crate::demand::{InstanceType, Pod, Room};
+use crate::demand::{InstanceType, Room};
 
 /// Where instance types made of numbers are sold.
 pub const CLOUD: &str = "aws";
@@ -63,26 +63,6 @@ fn listed(catalogue: &Catalogue, counts: impl Fn(&Group) -> bool, bought: impl F
         of.hourly = of.hourly.min(UsdMicros(price.0));
     }
     types.into_values().collect()
-}
-
-/// What a pod's share of a node costs an hour, in micro-dollars: of GPUs, CPU and memory the largest share, rounded up
-/// in millionths.
-pub(super) fn share_of_price(pod: &Pod, of: &InstanceType) -> i128 {
-    let share = |asked: u32, has: u32| (i128::from(asked) * 1_000_000).div_ceil_by(i128::from(has.max(1)));
-    let (asked, has) = (&pod.requests, &of.allocatable);
-    let most =
-        share(asked.gpus, has.gpus).max(share(asked.milli_cpu, has.milli_cpu)).max(share(asked.memory_mib, has.memory_mib));
-    (i128::from(of.hourly.0) * most).div_ceil_by(1_000_000)
-}
-
-trait DivCeil {
-    fn div_ceil_by(self, by: Self) -> Self;
-}
-
-impl DivCeil for i128 {
-    fn div_ceil_by(self, by: Self) -> Self {
-        (self + by - 1) / by
-    }
 }
 
 /// A price book of those types, in one zone and on demand.

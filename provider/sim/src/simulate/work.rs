@@ -4,8 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
+use jiff::SignedDuration;
+use stoker_core::base::ids::InstanceType;
 use stoker_core::base::units::{MiB, UsdPerHour};
 use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::group::Group;
+use stoker_core::catalogue::isolation::{Shape, admitted};
 use stoker_core::catalogue::template::{GPU_LABEL, POOL_LABEL};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::sharing::GPU_RESOURCE;
@@ -13,8 +17,9 @@ use stoker_core::market::sharing::GPU_RESOURCE;
 use super::Setup;
 use super::region::Region;
 use super::types;
-use crate::demand::{Demand, Pod, Service};
+use crate::demand::{self, Demand, Pod, Service};
 use crate::in_process::desk::Desk;
+use crate::in_process::isolation::needs;
 use crate::in_process::play::{Pods, Stop};
 use crate::model::{NodeAffinity, PodSpec, Requests, Toleration};
 use crate::spot_month::jobs::{Job, Ledger};
@@ -176,17 +181,21 @@ impl Work {
         }
         PodSpec {
             id: format!("work/{n:06}"),
-            requests: Requests {
-                milli_cpu: pod.requests.milli_cpu.into(),
-                memory: MiB(pod.requests.memory_mib.into()),
-                gpus: pod.requests.gpus,
-                ..Requests::default()
-            },
+            requests: requests(pod),
             node_selector,
             node_affinity,
             tolerations: vec![Toleration::of_key(GPU_RESOURCE)],
             movable: pod.service == Service::BestEffort,
         }
+    }
+}
+
+fn requests(pod: &Pod) -> Requests {
+    Requests {
+        milli_cpu: pod.requests.milli_cpu.into(),
+        memory: MiB(pod.requests.memory_mib.into()),
+        gpus: pod.requests.gpus,
+        ..Requests::default()
     }
 }
 
@@ -196,7 +205,7 @@ fn job(pod: &Pod) -> Job {
 
 /// The types that each pod may use in its pool under the isolation there, by indices of all types' names in order; and
 /// how many types there are.
-fn usable(catalogue: &Catalogue, demand: &Demand) -> (Vec<Vec<usize>>, usize) {
+fn usable<'a>(catalogue: &'a Catalogue, demand: &Demand) -> (Vec<Vec<usize>>, usize) {
     // As the region has them.
     let all: BTreeSet<&str> = catalogue.groups.values().map(|group| group.place.instance_type.as_str()).collect();
     let all: Vec<&str> = all.into_iter().collect();
@@ -206,15 +215,22 @@ fn usable(catalogue: &Catalogue, demand: &Demand) -> (Vec<Vec<usize>>, usize) {
         let known = types::instance_types_of(catalogue, pool.name.as_str());
         let places: Vec<usize> = known.iter().filter_map(|of| all.binary_search(&of.name.as_str()).ok()).collect();
         let known = Demand { types: known, pods: Vec::new(), seconds: 0.0 };
-        pools.insert(pool.name.as_str(), (known, places, pool.isolation));
+        pools.insert(pool.name.as_str(), (known, places, pool));
     }
     let of = |pod: &Pod| {
-        let Some((known, places, isolation)) = pools.get(pod.pool.as_deref().unwrap_or(first)) else { return Vec::new() };
+        let Some((known, places, pool)) = pools.get(pod.pool.as_deref().unwrap_or(first)) else { return Vec::new() };
         let mut fit = known.types_for(pod);
-        let price = |of: &usize| known.types.get(*of).map_or(i64::MAX, |of| of.hourly.0);
-        if let (Some(rules), Some(cheapest)) = (isolation, fit.iter().map(price).min()) {
-            let most = i128::from(cheapest) * i128::from(rules.max_cost_ratio.0);
-            fit.retain(|at| known.types.get(*at).is_some_and(|of| types::share_of_price(pod, of) * 1000 <= most));
+        if let Some(rules) = pool.isolation {
+            let fitting: BTreeMap<&str, &demand::InstanceType> =
+                fit.iter().filter_map(|at| known.types.get(*at)).map(|of| (of.name.as_str(), of)).collect();
+            let shape = |group: &'a Arc<Group>| {
+                let of = fitting.get(group.place.instance_type.as_str())?;
+                Some(Shape { group, price: UsdPerHour(of.hourly.0), open: true })
+            };
+            let shapes: Vec<Shape<'_>> = catalogue.pool_groups(&pool.name).filter_map(shape).collect();
+            let may = admitted(&needs(&requests(pod), SignedDuration::ZERO), &shapes, rules, pool.waiting);
+            let may: BTreeSet<&str> = may.keys().map(InstanceType::as_str).collect();
+            fit.retain(|at| known.types.get(*at).is_some_and(|of| may.contains(of.name.as_str())));
         }
         fit.into_iter().filter_map(|at| places.get(at).copied()).collect()
     };

@@ -6,11 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use stoker_core::base::ids::InstanceType;
 use stoker_core::catalogue::isolation::{Admitted, SHAPE_TAINT, Shape, admitted, shape_taint};
-use stoker_core::choose::parts::price_parts;
 
 use super::OPENED;
 use crate::kube::pending::PendingRow;
-use crate::publish::view::{GroupView, View};
+use crate::publish::view::View;
 
 /// The shapes that a pod may use and does not tolerate yet; `now` by the wall, as the API server tells of pods.
 pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap<InstanceType, Admitted> {
@@ -24,20 +23,12 @@ pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap
             .filter(|group| {
                 view.catalogue.groups.contains_key(&group.group.id) && pod.admits(&group.group.template, SHAPE_TAINT)
             })
-            .filter_map(|group| shape(view, group))
+            .filter_map(|group| group.limits.shape(&group.group, &view.catalogue, &view.memory, view.wall))
             .collect();
         all.extend(admitted(&needs, &shapes, rules, pool.waiting));
     }
     all.retain(|instance_type, _| !pod.tolerates(&shape_taint(instance_type)));
     all
-}
-
-fn shape<'g>(view: &View, group: &'g GroupView) -> Option<Shape<'g>> {
-    let price =
-        |offer| price_parts(&view.catalogue, &view.memory, &group.group, offer, view.wall).ok().map(|parts| parts.effective);
-    let cheapest = || group.group.offers.iter().filter_map(price).min();
-    let open = group.limits.listed && group.limits.lasting_price.is_some();
-    Some(Shape { group: &group.group, price: group.limits.lasting_price.or_else(cheapest)?, open })
 }
 
 /// The change that adds tolerations for those shapes.
