@@ -64,11 +64,26 @@ impl<T: Chained> Chain<T> {
         if chain.head < known { Err(damaged::<T>(known, "is not there")) } else { Ok(chain) }
     }
 
+    /// The chain before anything was written.
+    pub(super) fn unwritten() -> Self {
+        Self { current: T::default(), head: 0, base: 0, deltas: 0, base_bytes: 0, delta_bytes: 0 }
+    }
+
     /// The chain as it ended at that step.
     pub(super) async fn at(db: &mut Connection, head: i64) -> Result<Self, StoreError> {
-        let mut chain = Self { current: T::default(), head: 0, base: 0, deltas: 0, base_bytes: 0, delta_bytes: 0 };
+        let mut chain = Self::unwritten();
+        chain.move_to(db, head).await?;
+        Ok(chain)
+    }
+
+    /// Moves to another step. One that is a little later on the same base costs only the deltas between.
+    pub(super) async fn move_to(&mut self, db: &mut Connection, head: i64) -> Result<(), StoreError> {
+        if head == self.head {
+            return Ok(());
+        }
         if head == 0 {
-            return Ok(chain);
+            *self = Self::unwritten();
+            return Ok(());
         }
         let base: Option<i64> = sqlx::query_scalar("SELECT base FROM step WHERE stream = $1 AND seq = $2")
             .bind(T::STREAM)
@@ -77,29 +92,29 @@ impl<T: Chained> Chain<T> {
             .await
             .during("looking for a step")?;
         let base = base.ok_or_else(|| damaged::<T>(head, "is not there"))?;
+        let first = if base == self.base && head > self.head { self.head + 1 } else { base };
         let rows: Vec<(i64, i64, String, i64)> = sqlx::query_as(
             "SELECT seq, base, body, checksum FROM step WHERE stream = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq",
         )
         .bind(T::STREAM)
-        .bind(base)
+        .bind(first)
         .bind(head)
         .fetch_all(&mut *db)
         .await
         .during("reading a chain")?;
-        let mut current = None;
-        for (expected, (seq, of, body, sum)) in (base..=head).zip(&rows) {
+        for (expected, (seq, of, body, sum)) in (first..=head).zip(&rows) {
             if (*seq, *of) != (expected, base) {
                 return Err(damaged::<T>(expected, "is not there"));
             }
             unchanged(T::STREAM, *seq, base, body, *sum)?;
-            current = Some(T::apply(current, decode(body, || format!("step {seq} of {}", T::STREAM))?));
-            chain.count(*seq, base, body.len());
+            let before = if *seq == base { None } else { Some(std::mem::take(&mut self.current)) };
+            self.current = T::apply(before, decode(body, || format!("step {seq} of {}", T::STREAM))?);
+            self.count(*seq, base, body.len());
         }
-        if chain.head != head {
-            return Err(damaged::<T>(chain.head + 1, "is not there"));
+        if self.head != head {
+            return Err(damaged::<T>(self.head + 1, "is not there"));
         }
-        chain.current = current.unwrap_or_default();
-        Ok(chain)
+        Ok(())
     }
 
     /// The value where the chain ends.

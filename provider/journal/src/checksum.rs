@@ -25,6 +25,13 @@ pub(super) fn of_row(numbers: &[i64], texts: &[&str]) -> i64 {
     first(&hasher)
 }
 
+/// The checksum of an action that is not written down itself: short, as it only tells it from others of the same plan.
+pub(super) fn of_action(body: &str) -> u32 {
+    let mut first = [0; 4];
+    blake3::Hasher::new().update(body.as_bytes()).finalize_xof().fill(&mut first);
+    u32::from_le_bytes(first)
+}
+
 fn first(hasher: &blake3::Hasher) -> i64 {
     let mut first = [0; 8];
     hasher.finalize_xof().fill(&mut first);

@@ -18,6 +18,7 @@ pub mod private;
 mod prune;
 mod read;
 mod readings;
+pub mod replay;
 mod row;
 mod space;
 mod state;
@@ -124,6 +125,10 @@ pub struct DecisionEntry<'a> {
     pub notes: &'a [Note],
     /// Why orders were supplied as they were.
     pub explanations: &'a [Explanation],
+    /// Actions of the plan that are left out because they are under way.
+    pub withheld: &'a [Action],
+    /// How many of the last notes are of the engine, and not of the plan.
+    pub added_notes: usize,
 }
 
 /// What a restart goes on from.

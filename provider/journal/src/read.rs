@@ -244,6 +244,11 @@ impl Reader {
 
 /// A policy or a price book.
 async fn content<T: DeserializeOwned>(db: &mut Connection, id: i64) -> Result<T, StoreError> {
+    decode(&content_text(db, id).await?, || format!("content {id}"))
+}
+
+/// A policy or a price book, as it was written.
+pub(super) async fn content_text(db: &mut Connection, id: i64) -> Result<String, StoreError> {
     let row: Option<(String, String)> = sqlx::query_as("SELECT hash, body FROM content WHERE id = $1")
         .bind(id)
         .fetch_optional(&mut *db)
@@ -252,7 +257,7 @@ async fn content<T: DeserializeOwned>(db: &mut Connection, id: i64) -> Result<T,
     let missing = || StoreError::Damaged { what: format!("content {id} is not there") };
     let (hash, body) = row.ok_or_else(missing)?;
     unchanged(id, &hash, &body)?;
-    decode(&body, || format!("content {id}"))
+    Ok(body)
 }
 
 /// Whether each policy and price book is as it was written.

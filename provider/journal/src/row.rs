@@ -27,6 +27,9 @@ pub(super) struct DecisionRow {
     pub(super) explanations: String,
     /// `None` of a row that a release without checksums wrote.
     pub(super) checksum: Option<i64>,
+    /// [`ByEngine`](super::replay::ByEngine) as JSON, empty where it is empty; `None` of a row that an older release
+    /// wrote.
+    pub(super) engine: Option<String>,
 }
 
 impl DecisionRow {
@@ -55,7 +58,10 @@ impl DecisionRow {
     pub(super) fn sum(&self) -> i64 {
         let Self { id, policy, prices, facts, snapshot, memory_before, memory_after, .. } = self;
         let numbers = [id, policy, prices, facts, snapshot, memory_before, memory_after].map(|number| *number);
-        checksum::of_row(&numbers, &[&self.at, &self.actions, &self.notes, &self.explanations])
+        let texts = [&self.at, &self.actions, &self.notes, &self.explanations];
+        // A row that an older release wrote has the sum of what that release wrote.
+        let texts: Vec<&str> = texts.into_iter().chain(&self.engine).map(String::as_str).collect();
+        checksum::of_row(&numbers, &texts)
     }
 
     /// The row, where it is as it was written.

@@ -12,6 +12,7 @@ use stoker_core::state::memory::Memory;
 use super::chain::{Chain, encode};
 use super::checksum;
 use super::error::{StoreError, While as _};
+use super::replay::{ByEngine, RELEASE};
 use super::row::DecisionRow;
 use super::state::{Facts, MemoryDelta};
 use super::store::Connection;
@@ -31,6 +32,8 @@ pub(super) struct Writer {
     policy: Option<(Arc<Policy>, i64)>,
     prices: Option<(Arc<PriceBook>, i64)>,
     last_facts: Option<Arc<Facts>>,
+    /// The release that made the last decision; `None` where none did, or one that did not say.
+    release: Option<String>,
 }
 
 impl Writer {
@@ -49,6 +52,10 @@ impl Writer {
             .during("looking for the last call")?;
         let (last_decision, memory, snapshot, facts) = decision.unwrap_or_default();
         let (last_call, left) = call.unwrap_or_default();
+        let release = sqlx::query_scalar("SELECT release FROM decided_by ORDER BY decision DESC LIMIT 1")
+            .fetch_optional(&mut *db)
+            .await
+            .during("looking for the release")?;
         Ok(Self {
             memory: Chain::newest_since(db, memory.max(left)).await?,
             snapshot: Chain::newest_since(db, snapshot).await?,
@@ -58,6 +65,7 @@ impl Writer {
             policy: None,
             prices: None,
             last_facts: None,
+            release,
         })
     }
 
@@ -141,11 +149,12 @@ impl Writer {
             notes: encode(entry.notes, "notes")?,
             explanations: encode(entry.explanations, "explanations")?,
             checksum: None,
+            engine: Some(ByEngine::of(entry)?.encoded()?),
         };
         let checksum = row.sum();
         sqlx::query(
             "INSERT INTO decision (id, at, policy, prices, facts, snapshot, memory_before, memory_after, actions, notes, explanations, \
-             checksum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+             checksum, engine) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
         )
         .bind(row.id)
         .bind(row.at)
@@ -159,11 +168,32 @@ impl Writer {
         .bind(row.notes)
         .bind(row.explanations)
         .bind(checksum)
+        .bind(row.engine)
         .execute(&mut *db)
         .await
         .during("writing a decision")?;
+        self.sign(db, entry.id).await?;
         index::touch(db, &index::subjects(delta.as_ref(), entry.actions, entry.notes), entry.id).await?;
         self.last_decision = int(entry.id.0);
+        Ok(())
+    }
+
+    /// Writes down which release decides from now on, where it is another than before.
+    async fn sign(&mut self, db: &mut Connection, id: DecisionId) -> Result<(), StoreError> {
+        if self.release.as_deref() == Some(RELEASE) {
+            return Ok(());
+        }
+        // A decision that was taken back leaves its row, and its number is used again.
+        sqlx::query(
+            "INSERT INTO decided_by (decision, release) VALUES ($1, $2) \
+             ON CONFLICT (decision) DO UPDATE SET release = excluded.release",
+        )
+        .bind(int(id.0))
+        .bind(RELEASE)
+        .execute(&mut *db)
+        .await
+        .during("writing the release")?;
+        self.release = Some(RELEASE.to_owned());
         Ok(())
     }
 

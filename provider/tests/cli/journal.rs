@@ -75,6 +75,8 @@ impl Passes {
             actions: &plan.actions,
             notes: &plan.notes,
             explanations: &plan.explanations,
+            withheld: &[],
+            added_notes: 0,
         };
         self.journal.decide(&entry).await.unwrap();
         self.next += 1;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use stoker_core::base::ids::{Cloud, PoolName, SignalName};
-use stoker_core::check::check;
+use stoker_core::check::{Verified, check};
 use stoker_core::decide::decide;
 use stoker_core::facts::foreign::{Foreign, ForeignKind};
 use stoker_core::plan::{Action, Checked, Plan};
@@ -91,6 +91,81 @@ async fn the_inputs_of_a_decision_make_it_again() {
         notes += stored.notes.len() + stored.explanations.len();
     }
     assert!(launches > 5 && ends > 0 && notes > 5, "{launches} launches, {ends} ends, {notes} notes");
+}
+
+#[tokio::test]
+async fn decisions_are_made_again_byte_for_byte_and_what_differs_is_named() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let made = life(&journal, 60).await;
+    let reader = Journal::open_read_only(place(dir.path()).await).await.unwrap();
+    let ids = reader.decisions_since(None).await.unwrap();
+    assert_eq!(ids, made.iter().map(|made| made.id).collect::<Vec<_>>());
+    let late = reader.decisions_since(Some(made[9].world.now)).await.unwrap();
+    assert_eq!(late, ids[9..]);
+    let mut replay = reader.replay().await.unwrap();
+    let (mut seen, mut spoiled) = (0, 0);
+    // Forwards, and then some out of order: what was read before must not matter.
+    for id in ids.iter().chain(&[ids[20], ids[3], ids[3]]) {
+        let recorded = replay.read(*id).await.unwrap().unwrap();
+        assert_eq!(recorded.release.as_deref(), Some(crate::replay::RELEASE));
+        assert!(recorded.is_whole() && recorded.read_otherwise.is_empty(), "{id}: {:?}", recorded.read_otherwise);
+        assert_eq!(recorded.again(&recorded.catalogue, |_| ()).unwrap(), [], "{id}");
+        seen += 1;
+        // A rule that would do nothing.
+        let found = recorded.again(&recorded.catalogue, |decision| decision.plan.actions.clear()).unwrap();
+        let stored = reader.explain(*id).await.unwrap().unwrap();
+        assert_eq!(found.len(), stored.actions.len(), "{id}: {found:?}");
+        assert!(found.iter().all(|found| found.now.is_none() && found.recorded.is_some()), "{id}: {found:?}");
+        spoiled += usize::from(!found.is_empty());
+        // And one that would forget.
+        let forgets = |decision: &mut stoker_core::plan::Decision| decision.memory.next_order += 7;
+        let found = recorded.again(&recorded.catalogue, forgets).unwrap();
+        assert!(found.iter().any(|found| found.place == "next_order"), "{id}: {found:?}");
+    }
+    assert!(seen > 30 && spoiled > 10, "{seen} decisions, {spoiled} with actions");
+    assert!(replay.read(DecisionId(10_000)).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn what_the_engine_left_out_and_added_is_no_difference_but_anything_else_is() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let mut world = World::new();
+    world.pass(&journal).await.unwrap();
+    world.order(&journal, 3).await.unwrap();
+    let Verified { plan, memory, .. } = world.decided();
+    assert_eq!(plan.actions.len(), 3);
+    let added = World::note("aws:///us-east-1a/i-lost");
+    let notes = [plan.notes.clone(), vec![added]].concat();
+    let entry = DecisionEntry {
+        id: world.next,
+        at: world.now,
+        policy: &world.policy,
+        prices: &world.prices,
+        market_facts: &world.facts,
+        snapshot: &world.snapshot,
+        before: &world.memory,
+        after: &memory,
+        actions: &[plan.actions[0].clone(), plan.actions[2].clone()],
+        notes: &notes,
+        explanations: &plan.explanations,
+        withheld: &plan.actions[1..2],
+        added_notes: 1,
+    };
+    journal.decide(&entry).await.unwrap();
+    let mut replay = journal.reader().replay().await.unwrap();
+    let recorded = replay.read(world.next).await.unwrap().unwrap();
+    assert_eq!(recorded.again(&recorded.catalogue, |_| ()).unwrap(), []);
+    // The action that was left out is another now.
+    let found = recorded.again(&recorded.catalogue, |decision| {
+        let Action::Launch { price, .. } = &mut decision.plan.actions[1] else { panic!("no launch") };
+        price.0 += 1;
+    });
+    let found = found.unwrap();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].to_string().contains("left out as it was under way"), "{}", found[0]);
+    assert!(found[1].place.starts_with("launch record") && found[1].recorded.is_none(), "{}", found[1]);
 }
 
 /// What the one signal of the pool says.
@@ -199,6 +274,8 @@ async fn a_machine_that_only_a_note_names_is_found() {
         actions: &[],
         notes: &notes,
         explanations: &[],
+        withheld: &[],
+        added_notes: 0,
     };
     journal.decide(&entry).await.unwrap();
     let found = journal.reader().decisions_of_node("aws:///us-east-1a/i-lost").await.unwrap();

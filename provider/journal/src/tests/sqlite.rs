@@ -61,6 +61,10 @@ async fn a_journal_of_an_earlier_release_is_gone_on_from() {
     assert!(!reader.explain(last).await.unwrap().unwrap().actions.is_empty());
     let inputs = reader.replay_inputs(last).await.unwrap().unwrap();
     assert!(!inputs.catalogue().groups.is_empty());
+    // But it did not say what was left out of the plan, nor which release it was.
+    let recorded = reader.replay().await.unwrap().read(last).await.unwrap().unwrap();
+    assert_eq!((recorded.is_whole(), recorded.release.as_deref()), (false, None));
+    assert!(recorded.again(&recorded.catalogue, |_| ()).is_err());
     reader.check().await.unwrap();
     // And it is written on.
     let mut world = World::new();

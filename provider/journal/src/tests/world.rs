@@ -306,6 +306,8 @@ impl World {
             actions: &plan.actions,
             notes: &plan.notes,
             explanations: &plan.explanations,
+            withheld: &[],
+            added_notes: 0,
         };
         journal.decide(&entry).await?;
         self.memory = memory;

@@ -127,8 +127,8 @@ impl Executor {
         under_way.drains.retain(|node, told| snapshot.drains.get(node) != Some(told));
     }
 
-    /// The actions that were not done a moment ago.
-    pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
+    /// The actions that were not done a moment ago, and the others.
+    pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> (Vec<Action>, Vec<Action>) {
         self.done_lately.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
         let under_way = lock(&self.under_way);
         let repeated = |action: &Action| {
@@ -136,7 +136,7 @@ impl Executor {
                 under_way.is_in_the_way_of(&key) || self.done_lately.get(key.about()).is_some_and(|(last, _)| *last == key)
             })
         };
-        actions.into_iter().filter(|action| !repeated(action)).collect()
+        actions.into_iter().partition(|action| !repeated(action))
     }
 
     /// Actions that were done ten times or more and still have to be, and what to tell of those that nobody was told of. What the plan does

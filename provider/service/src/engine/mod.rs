@@ -297,7 +297,8 @@ impl Engine {
         let Verified { mut plan, memory, findings } = verified;
         self.next_change_at = next_change_at;
         let (stuck, no_effect) = self.parts.executor.without_effect(&plan.actions, &snapshot.terminating);
-        let actions = self.parts.executor.fresh(plan.actions, now);
+        let (actions, withheld) = self.parts.executor.fresh(plan.actions, now);
+        let planned_notes = plan.notes.len();
         let jump = self.parts.clock.jump();
         plan.notes.extend(no_effect);
         let consoles = self.parts.executor.consoles().into_iter();
@@ -328,6 +329,8 @@ impl Engine {
                 actions: &actions,
                 notes: &plan.notes,
                 explanations: &plan.explanations,
+                withheld: &withheld,
+                added_notes: plan.notes.len() - planned_notes,
             };
             if let Err(error) = self.parts.journal.decide(&entry).await {
                 if matches!(error, JournalError::Fenced { .. }) {

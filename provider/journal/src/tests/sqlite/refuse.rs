@@ -45,7 +45,7 @@ async fn a_newer_journal_is_refused_and_left_alone() {
     )
     .await;
     let text = refused(dir.path(), "newer").await;
-    assert!(text.contains("999") && text.contains("knows up to 7") && text.contains("start that release"), "{text}");
+    assert!(text.contains("999") && text.contains("knows up to 8") && text.contains("start that release"), "{text}");
 }
 
 #[tokio::test]
@@ -58,8 +58,10 @@ async fn an_older_journal_is_not_read_but_brought_up_by_the_service() {
         "DROP TABLE clock",
         "DROP TABLE incarnation",
         "DROP TABLE leader",
+        "DROP TABLE decided_by",
         "ALTER TABLE accepted DROP COLUMN checksum",
         "ALTER TABLE decision DROP COLUMN checksum",
+        "ALTER TABLE decision DROP COLUMN engine",
         "DELETE FROM _sqlx_migrations WHERE version >= 2",
     ] {
         run(&file, statement).await;

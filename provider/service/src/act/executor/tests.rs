@@ -74,11 +74,11 @@ async fn slow_drains_keep_no_node_from_being_held() {
     // The cloud takes one that waits for its turn.
     let now = Timestamp::now();
     let taken = || vec![drain(10, Evict::All, Some(now))];
-    assert_eq!(executor.fresh(vec![drain(10, Evict::All, None)], now), []);
-    assert_eq!(executor.fresh(taken(), now).len(), 1);
+    assert_eq!(executor.fresh(vec![drain(10, Evict::All, None)], now).0, []);
+    assert_eq!(executor.fresh(taken(), now).0.len(), 1);
     let machine = ProviderId::new("sim://10").unwrap();
     executor.on_cluster(&permit, NodeChange::Drain(node(10), machine, in_haste));
-    assert_eq!(executor.fresh(taken(), now), [], "it is under way");
+    assert_eq!(executor.fresh(taken(), now).0, [], "it is under way");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(asked.lock().unwrap().contains("/api/v1/nodes/n10"));
 }
@@ -100,12 +100,12 @@ async fn telling_more_pods_to_go_or_in_haste_is_no_repetition() {
     let now = Timestamp::now();
     let told = drain(1, Evict::Nobody, None);
     let mut executor = after(&told, now);
-    assert_eq!(executor.fresh(vec![told], now), []);
+    assert_eq!(executor.fresh(vec![told], now).0, []);
     let told = drain(1, Evict::All, None);
-    assert_eq!(executor.fresh(vec![told.clone()], now).len(), 1);
+    assert_eq!(executor.fresh(vec![told.clone()], now).0.len(), 1);
     let mut executor = after(&told, now);
-    assert_eq!(executor.fresh(vec![told], now), []);
-    assert_eq!(executor.fresh(vec![drain(1, Evict::All, Some(now))], now).len(), 1);
+    assert_eq!(executor.fresh(vec![told], now).0, []);
+    assert_eq!(executor.fresh(vec![drain(1, Evict::All, Some(now))], now).0.len(), 1);
 }
 
 #[tokio::test]
@@ -113,8 +113,8 @@ async fn what_was_done_a_moment_ago_is_not_done_again() {
     let now = Timestamp::now();
     let hold = Action::Hold { node: node(1), why: stoker_core::plan::HoldFor::Pods };
     let mut executor = after(&hold, now);
-    assert_eq!(executor.fresh(vec![hold.clone()], now + SignedDuration::from_secs(4)), []);
-    assert_eq!(executor.fresh(vec![hold.clone()], now + REPEAT_AFTER), [hold]);
+    assert_eq!(executor.fresh(vec![hold.clone()], now + SignedDuration::from_secs(4)).0, []);
+    assert_eq!(executor.fresh(vec![hold.clone()], now + REPEAT_AFTER).0, [hold]);
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn what_is_done_ten_times_and_still_asked_for_has_no_effect() {
         turn += i32::from(terminating.is_empty());
         let told = executor.without_effect(asked, terminating);
         let now = now + REPEAT_AFTER * turn;
-        let fresh = executor.fresh(asked.to_vec(), now);
+        let (fresh, _) = executor.fresh(asked.to_vec(), now);
         executor.act(&permit, &fresh, now, |_, _| None);
         told
     };
