@@ -27,8 +27,10 @@ use crate::timeline::Timeline;
 mod door;
 mod news;
 mod told;
+mod written;
 
 pub(crate) use news::Taken;
+pub use written::WrittenDecision;
 
 /// Passes of one moment before a decision that does not come to rest is a fault.
 const MOST_PASSES: usize = 30;
@@ -131,7 +133,9 @@ pub(crate) struct Desk {
     /// When each record was ordered, by the true clock.
     pub(crate) ordered: BTreeMap<RecordId, Timestamp>,
     pub(crate) passes: u64,
-    book: PriceBook,
+    /// What a journal would get; `None` where nobody keeps one.
+    pub(crate) written: Option<Vec<WrittenDecision>>,
+    book: Arc<PriceBook>,
     asked: Vec<Asked>,
     outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
     /// Terminations asked and not answered, and those asked a moment ago: they are not asked again.
@@ -151,7 +155,7 @@ impl Desk {
     pub(crate) fn new(policy: &str, start: Timestamp) -> Self {
         let mut memory = Memory::default();
         orders::begin_session(&mut memory);
-        let book = market::book(start);
+        let book = Arc::new(market::book(start));
         let catalogue = market::catalogue(market::policy(policy), &book);
         let mut desk = Self {
             cloud: Cloud::new(),
@@ -180,6 +184,7 @@ impl Desk {
             taken: Vec::new(),
             ordered: BTreeMap::new(),
             passes: 0,
+            written: None,
             book,
             asked: Vec::new(),
             outcomes: BTreeMap::new(),
@@ -294,6 +299,7 @@ impl Desk {
                 Ok((plan, memory)) => {
                     self.outcomes.clear();
                     self.drains.clear();
+                    self.write_down(id, &snapshot, &plan, &memory);
                     let before = std::mem::replace(&mut self.memory, memory);
                     self.tell(&before, &plan);
                     self.note(&before, false);

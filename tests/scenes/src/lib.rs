@@ -23,4 +23,5 @@ mod scene;
 mod timeline;
 pub mod truth;
 
+pub use desk::WrittenDecision;
 pub use scene::{Pod, Scene};

@@ -109,9 +109,13 @@ pub(crate) fn policy(text: &str) -> Policy {
     })
 }
 
+/// What the supplier knows of its markets.
+pub(crate) fn facts() -> BTreeMap<SupplierName, MarketFacts> {
+    let clouds = ["aws", "gcp"].map(|cloud| Cloud::new(cloud).unwrap());
+    BTreeMap::from([(supplier(), MarketFacts { clouds: clouds.into(), ..MarketFacts::default() })])
+}
+
 /// The groups of a policy.
 pub(crate) fn catalogue(policy: Policy, book: &PriceBook) -> Catalogue {
-    let clouds = ["aws", "gcp"].map(|cloud| Cloud::new(cloud).unwrap());
-    let facts = MarketFacts { clouds: clouds.into(), ..MarketFacts::default() };
-    Catalogue::derive(&Arc::new(policy), book, &BTreeMap::from([(supplier(), facts)]))
+    Catalogue::derive(&Arc::new(policy), book, &facts())
 }

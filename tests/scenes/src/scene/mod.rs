@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use jiff::{SignedDuration, Timestamp};
 use stoker_sim::model::{Autoscaler, Call, LoopReport, MemoryCluster, Scoring, Settings};
 
-use crate::desk::Desk;
+use crate::desk::{Desk, WrittenDecision};
 use crate::probe::Probe;
 use crate::truth::Truth;
 
@@ -321,6 +321,11 @@ impl Scene {
     pub fn keep_all(&mut self) {
         self.desk_mut().line.quiet = false;
         self.desk_mut().catch_up();
+    }
+
+    /// The decisions since this was last asked, as a journal gets them; from the first time on they are kept.
+    pub fn written(&mut self) -> Vec<WrittenDecision> {
+        self.desk_mut().written.replace(Vec::new()).unwrap_or_default()
     }
 
     /// Promises that were broken so far, in words.
