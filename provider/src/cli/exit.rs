@@ -27,10 +27,12 @@ pub enum Exit {
     Usage = 2,
     /// A policy, world, price, AWS, workload or certificate file has faults, or an autoscaler's flags have.
     BadFile = 3,
-    /// Not all of what was asked can be bought, nothing holds it, or too little is known to advise.
+    /// Not all of what was asked can be bought, nothing holds it, or too little is known to advise or to replay.
     Short = 4,
     /// There is nothing of that name.
     NotFound = 5,
+    /// A decision that was replayed differs from what was recorded.
+    Differs = 6,
 }
 
 /// What `--help` says of the exit codes and the environment.
@@ -39,8 +41,9 @@ pub(super) const AFTER_HELP: &str = "Exit codes:
   1  failed: something could not be read, written or reached
   2  the command line is wrong
   3  a policy, world, price, AWS, workload or certificate file cannot be read or has errors; a flag of the autoscaler must change (doctor)
-  4  not all of it can be bought (plan), no GPU is large enough (fit), too little use is known (commit, advise), or not all could be asked (commit --from-aws)
+  4  not all of it can be bought (plan), no GPU is large enough (fit), too little use is known (commit, advise), not all could be asked (commit --from-aws), or a decision was recorded without what a replay needs (replay)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
+  6  a decision differs from what was recorded (replay)
 
 Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the time of plan, simulate, offers, fit, commit, nodes, advise and policy check, for output that can be reproduced.";
 

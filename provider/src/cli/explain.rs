@@ -15,6 +15,7 @@ use super::out;
 use outcome::Outcomes;
 use stoker_journal::{AcceptedCall, Journal, Place, Reader, StoredCall, StoredDecision};
 use story::DecisionReport;
+pub(super) use story::deeds;
 
 /// Accepted calls looked through for the one that filed an order: more than an autoscaler makes in a day.
 const CALLS: u32 = 10_000;
@@ -89,12 +90,12 @@ impl ExplainReport {
 }
 
 /// `d42`, or a bare number: records are written `r12`.
-fn decision_named(text: &str) -> Option<DecisionId> {
+pub(super) fn decision_named(text: &str) -> Option<DecisionId> {
     let digits = text.strip_prefix('d').unwrap_or(text);
     if digits.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-async fn no_decision(reader: &Reader, id: DecisionId, place: String) -> Result<CliError, CliError> {
+pub(super) async fn no_decision(reader: &Reader, id: DecisionId, place: String) -> Result<CliError, CliError> {
     let cure = match reader.recent(1).await?.first() {
         Some(newest) => format!("the newest is {}; old ones are forgotten after `serve --retention`", newest.id),
         None => "no decision has been made yet".to_owned(),

@@ -29,6 +29,7 @@ mod out;
 mod plan;
 mod policy;
 mod ready;
+mod replay;
 mod seen;
 mod serve;
 mod side_port;
@@ -68,6 +69,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Simulate(Box<simulate::SimulateArgs>),
     Explain(explain::ExplainArgs),
+    Replay(replay::ReplayArgs),
     Offers(offers::OffersArgs),
     Fit(Box<fit::FitArgs>),
     Commit(commit::CommitArgs),
@@ -122,6 +124,7 @@ impl Cli {
             Command::Plan(args) => plan::run(&args).await,
             Command::Simulate(args) => simulate::run(&args),
             Command::Explain(args) => explain::run(&args).await,
+            Command::Replay(args) => Box::pin(replay::run(&args)).await,
             Command::Offers(args) => offers::run(&args).await,
             Command::Fit(args) => fit::run(&args),
             Command::Commit(args) => commit::run(&args).await,

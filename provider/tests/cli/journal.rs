@@ -1,4 +1,4 @@
-//! `stoker explain`, over a journal that holds an order, what was bought for it and what came of it.
+//! `stoker explain` and `stoker replay`, over a journal that holds an order, what was bought for it and what came of it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -160,10 +160,61 @@ fn a_decision_is_explained_from_what_was_asked_to_what_came_of_it() {
     golden("explain-unknown", &format!("{}{}", unknown[0].err, unknown[1].err).replace(place, "STATE"));
 }
 
+/// The same policy, but for a pool that wants no spot.
+const ON_DEMAND: &str = "apiVersion: stoker.dev/v1alpha1
+kind: Policy
+clusterName: golden
+pools:
+- name: serving
+  workload: inference
+  gpu: { models: [L4, A10G], count: 1 }
+  where: { clouds: [aws, gcp], regions: [us-east-1, us-central1], zones: [us-east-1a] }
+  capacity: { prefer: [on-demand] }
+  limits: { maxNodes: 8, maxUsdPerHour: 5 }
+";
+
+#[test]
+fn decisions_are_replayed_and_another_policy_differs_where_it_would() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(write_a_story(state.path()));
+    let place = state.path().to_str().unwrap();
+    let replay = |args: &[&str]| stoker(&[&["replay", "--state-dir", place], args].concat());
+
+    let same = replay(&[]);
+    assert_eq!(same.code, 0, "{same:?}");
+    golden("replay", &same.out);
+    assert_eq!(replay(&["d2", "d1"]).out, "2 decisions, all the same\n");
+    assert_eq!(replay(&["--since", "2026-11-01T12:15:00Z"]).out, "2 decisions, all the same\n");
+
+    let policy = state.path().join("on-demand.yaml");
+    std::fs::write(&policy, ON_DEMAND).unwrap();
+    let policy = policy.to_str().unwrap();
+    let other = replay(&["--policy", policy]);
+    assert_eq!(other.code, 6, "{other:?}");
+    assert!(other.out.lines().all(|line| line.chars().count() <= 120 + place.len()), "{}", other.out);
+    golden("replay-policy", &other.out.replace(policy, "on-demand.yaml"));
+    let json: serde_json::Value = serde_json::from_str(&replay(&["d1", "--policy", policy, "-o", "json"]).out).unwrap();
+    assert_eq!((&json["decisions"], &json["differing"]), (&1.into(), &1.into()), "{json}");
+    let first = &json["differ"][0]["differences"][0];
+    assert_eq!(
+        (&first["part"], &first["recorded"], &first["now"]),
+        (&"action".into(), &"spot".into(), &"on-demand".into()),
+        "{json}"
+    );
+
+    let unknown = [&["d99"][..], &["nobody"], &["--since", "noon"]].map(replay);
+    assert_eq!(unknown.each_ref().map(|ran| ran.code), [5, 2, 2]);
+    let said: String = unknown.iter().map(|ran| ran.err.as_str()).collect();
+    golden("replay-unknown", &said.replace(place, "STATE"));
+}
+
 #[test]
 fn a_state_directory_without_a_journal_is_left_as_it_is() {
     let state = tempfile::tempdir().unwrap();
-    let absent = stoker(&["explain", "d1", "--state-dir", state.path().to_str().unwrap()]);
-    assert_eq!(absent.code, 5, "{absent:?}");
+    for command in ["explain", "replay"] {
+        let absent = stoker(&[command, "d1", "--state-dir", state.path().to_str().unwrap()]);
+        assert_eq!(absent.code, 5, "{absent:?}");
+    }
     assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0);
 }

@@ -132,7 +132,7 @@ pub(super) fn tell(decisions: &[DecisionReport], all: bool) -> String {
 }
 
 /// What was done, in words; launches in one market are one line.
-fn deeds(actions: &[Action]) -> Vec<String> {
+pub(in crate::cli) fn deeds(actions: &[Action]) -> Vec<String> {
     let mut launches: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut rest = Vec::new();
     for action in actions {
