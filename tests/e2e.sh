@@ -79,7 +79,8 @@ kube_peer() {
   (cd "$root/provider" && STOKER_E2E_KUBECONFIG=$admin "$kube_peer_test" --quiet)
 }
 
-# LANE LANES ARGUMENT...: a control plane and every LANES-th scenario on it. What all lanes would do alike the first alone does.
+# LANE LANES ARGUMENT...: a control plane, and scenarios on it: all, or where there are more lanes, those that no other lane has claimed.
+# What all lanes would do alike the first alone does.
 lane() {
   local lane=$1 lanes=$2 ports=$((12000 / $2)) file argument
   shift 2
@@ -112,7 +113,8 @@ lane() {
   local arguments=(--kubeconfig "$admin" --stoker-kubeconfig "$own/stoker.kubeconfig"
     --autoscaler-kubeconfig "$own/autoscaler.kubeconfig" --dir "$own" --manifests "$manifests"
     --karpenter "$karpenter/kwok" --stoker "$bin/stoker" --probe "$bin/shipped-probe" --model "$bin/stoker-autoscaler-model"
-    --lane "$lane" --lanes "$lanes" --passed "$passed" --failed "$failed")
+    --passed "$passed" --failed "$failed")
+  [ "$lanes" -eq 1 ] || arguments+=(--shared "$dir/shared")
   for argument in "$@"; do
     case $argument in
       --memory) arguments+=(--memory) ;;
@@ -160,6 +162,7 @@ if [ "$*" = chart ]; then
   exit
 fi
 lanes=${STOKER_E2E_LANES:-1}
+mkdir "$dir/shared"
 [ $# -eq 0 ] || lanes=1
 if [ $# -gt 0 ]; then
   (lane 0 1 "$@") &

@@ -26,15 +26,14 @@ use super::out;
 use stoker_service::price_tables;
 use stoker_service::print::{count, paragraph};
 
-/// Decisions that are told of with their differences, and differences of one: what is told must not outgrow the
-/// journal.
-const TOLD: usize = 100;
+/// Decisions that are reported with their differences, and differences of one: a report must not outgrow the journal.
+const REPORTED: usize = 100;
 
 /// The same in the table.
 const SHOWN: usize = 20;
 const LINES: usize = 5;
 
-/// Makes recorded decisions again with this binary, and tells what differs.
+/// Makes recorded decisions again with this binary, and shows what differs.
 ///
 /// A decision depends on what the journal has of it alone: the facts, what was remembered, the policy, the price
 /// tables and the time. Made again from these by the same rules it is the same, byte for byte. Run it before an
@@ -160,7 +159,7 @@ async fn replay(reader: &Reader, wanted: &[DecisionId], file: Option<&Path>) -> 
             continue;
         }
         report.differing += 1;
-        if report.differ.len() < TOLD {
+        if report.differ.len() < REPORTED {
             report.differ.push(Differing::of(&recorded, found, file, own.is_empty()));
         }
     }
@@ -191,7 +190,7 @@ impl OtherPolicy {
 impl Differing {
     fn of(recorded: &Recorded, mut found: Vec<Difference>, file: Option<&Path>, same_by_own: bool) -> Self {
         let count = found.len();
-        found.truncate(TOLD);
+        found.truncate(REPORTED);
         Self {
             id: recorded.id,
             at: recorded.at,
@@ -250,40 +249,40 @@ impl ReplayReport {
             text.push_str(&paragraph("skipped:", &why));
         }
         for one in differ.iter().take(SHOWN) {
-            one.tell(&mut text, policy.is_some());
+            one.add_to(&mut text, policy.is_some());
         }
         if *differing > SHOWN {
-            let _ = writeln!(text, "\nand {} more; name one, or use -o json", count(differing - SHOWN, "decision"));
+            let _ = writeln!(text, "\nand {}; name one, or use -o json", count(differing - SHOWN, "more decision"));
         }
         text
     }
 }
 
 impl Differing {
-    /// The first differences; of another policy the first alone, as the others follow from it.
-    fn tell(&self, text: &mut String, is_other_policy: bool) {
+    /// Adds the first differences to the text; of another policy the first alone, as the others follow from it.
+    fn add_to(&self, text: &mut String, is_other_policy: bool) {
         let by = self.recorded_by.as_ref().map_or_else(String::new, |release| format!(", by stoker {release}"));
         let _ = writeln!(text, "\n{} at {}{by}", self.id, self.at.strftime("%Y-%m-%d %H:%M:%SZ"));
-        let mut told: Vec<String> = Vec::new();
+        let mut shown: Vec<String> = Vec::new();
         let (mut last, most) = ("", if is_other_policy { 1 } else { LINES });
         let mut passed = 0;
         for found in &self.differences {
             let words = in_words(found);
             // Several fields of one action are one line.
-            if told.contains(&words) {
+            if shown.contains(&words) {
                 passed += 1;
                 continue;
             }
-            if told.len() == most {
+            if shown.len() == most {
                 break;
             }
-            let word = found.part.as_str();
+            let word = if found.part == Part::Explanation { "why" } else { found.part.as_str() };
             line(text, if word == last { "" } else { word }, &words);
             (last, passed) = (word, passed + 1);
-            told.push(words);
+            shown.push(words);
         }
         if self.count > passed {
-            line(text, "", &format!("and {} more; -o json has them", count(self.count - passed, "difference")));
+            line(text, "", &format!("and {}; -o json has them", count(self.count - passed, "more difference")));
         }
         for (at, cause) in self.causes.iter().enumerate() {
             line(text, if at == 0 { "cause" } else { "" }, cause);

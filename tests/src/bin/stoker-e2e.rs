@@ -1,5 +1,7 @@
 //! Plays the end-to-end scenarios with each autoscaler it is given, on a control plane that runs already. `tests/e2e.sh` calls it.
 
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -58,12 +60,9 @@ struct Args {
     /// Only scenarios of these names
     #[arg(long)]
     only: Vec<String>,
-    /// Which part of the scenarios is played here: every `lanes`-th, from this one on
-    #[arg(long, default_value_t = 0)]
-    lane: usize,
-    /// How many parts there are
-    #[arg(long, default_value_t = 1)]
-    lanes: usize,
+    /// A folder by which several of these share the scenarios: each is played by who claims it first
+    #[arg(long)]
+    shared: Option<PathBuf>,
     /// Where transcripts of the autoscaler's calls go, if they are to be made
     #[arg(long)]
     transcripts: Option<PathBuf>,
@@ -93,6 +92,9 @@ async fn main() -> ExitCode {
         () = told_to_stop() => ExitCode::FAILURE,
     }
 }
+
+/// The turn of a scenario: the lock that it holds meanwhile, where several play.
+struct Turn(#[expect(dead_code, reason = "held until it is dropped")] Option<File>);
 
 async fn told_to_stop() {
     use tokio::signal::unix::{SignalKind, signal};
@@ -129,8 +131,11 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (mut passed, mut failed) = (args.passed, args.failed);
     for release in releases.into_iter().map(Arc::new) {
         println!("autoscaler: {}{}", release.name, if release.real { ", a real one" } else { ", our model of it" });
-        let here = ALL.iter().skip(args.lane).step_by(args.lanes.max(1));
-        for scenario in here.filter(|s| args.only.is_empty() || args.only.iter().any(|only| only == s.name)) {
+        let wanted = |s: &&Scenario| args.only.is_empty() || args.only.iter().any(|only| only == s.name);
+        // Those that are played by themselves come last: until then nobody waits for anybody.
+        let (alone, beside): (Vec<_>, Vec<_>) = ALL.iter().filter(wanted).partition(|scenario| scenario.is_alone());
+        for scenario in beside.into_iter().chain(alone) {
+            let Some(_turn) = turn(args.shared.as_deref(), &release, scenario).await? else { continue };
             let start = Instant::now();
             let line = |word: &str| {
                 println!("{word:6} {:25} {:21} {:6.1} s", release.name, scenario.name, start.elapsed().as_secs_f64());
@@ -158,6 +163,24 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     println!("{passed} passed, {failed} failed");
     Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Waits for the turn of a scenario, which lasts until the file is dropped; `None` where another lane claimed it.
+async fn turn(shared: Option<&Path>, release: &Release, scenario: &Scenario) -> anyhow::Result<Option<Turn>> {
+    let Some(shared) = shared else { return Ok(Some(Turn(None))) };
+    match File::create_new(shared.join(format!("{}-{}", release.name, scenario.name))) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
+        Err(error) => return Err(error).with_context(|| shared.display().to_string()),
+    }
+    let playing = File::options().create(true).append(true).open(shared.join("playing"))?;
+    loop {
+        match if scenario.is_alone() { playing.try_lock() } else { playing.try_lock_shared() } {
+            Ok(()) => return Ok(Some(Turn(Some(playing)))),
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(Duration::from_millis(200)).await,
+            Err(TryLockError::Error(error)) => return Err(error).context("the lock of scenarios that are played"),
+        }
+    }
 }
 
 async fn play(

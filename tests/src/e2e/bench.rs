@@ -394,7 +394,21 @@ impl Bench {
             let refused = text.lines().find(|line| line.contains(" is forbidden: "));
             ensure!(refused.is_none(), "a request was refused: {}", refused.unwrap_or_default());
         }
+        self.replay().await?;
         Ok(self.recorder.take().map(Recorder::finish).unwrap_or_default())
+    }
+
+    /// Makes every decision of the scenario again from Stoker's journal: by the same rules they are the same, byte for byte.
+    async fn replay(&self) -> anyhow::Result<()> {
+        let state = self.dir.join("state");
+        if !state.join("journal.db").exists() {
+            return Ok(());
+        }
+        let mut stoker = tokio::process::Command::new(&self.setup.stoker);
+        let output = stoker.arg("replay").arg("--state-dir").arg(state).output().await?;
+        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        ensure!(output.status.success(), "stoker replay: {out}{err}");
+        Ok(())
     }
 
     /// Where probes connect, and the file of who signed the certificate there.

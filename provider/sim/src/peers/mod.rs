@@ -39,7 +39,7 @@ use crate::demand::Demand;
 pub use boots::Boots;
 pub use market::{Market, SpotPool};
 pub use policy::{Buys, Consolidation, Floor, Idle, Looks, Policy, Scheduler, Spot, WithoutRoom};
-pub use report::{Committed, Report, Waits};
+pub use report::{Committed, Report, Waits, commit};
 use run::Run;
 
 /// A floor names a type that the demand does not offer.

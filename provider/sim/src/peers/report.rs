@@ -136,19 +136,24 @@ impl Report {
         if self.gpu_hours > 0.0 { 100.0 * (1.0 - self.busy_gpu_hours / self.gpu_hours) } else { 0.0 }
     }
 
-    /// The bill with a commitment that costs `factor` of its on-demand value in every hour, used or not.
-    ///
-    /// It is the quantile of the hours of the first week at 1 - `factor` (newsvendor): no policy sees more.
+    /// The bill with a commitment, as [`commit`] chooses it.
     pub fn commit(&self, factor: Milli) -> Committed {
-        let factor = f64::from(factor.0.min(1000)) / 1000.0;
-        let rates: Vec<f64> = self.hourly.iter().map(|usd| dollars(usd.0)).collect();
-        let mut week: Vec<f64> = rates.iter().copied().take(FIRST_WEEK).collect();
-        week.sort_by(f64::total_cmp);
-        let committed = quantile(&week, 1.0 - factor);
-        let total: f64 = rates.iter().map(|rate| factor * committed + (rate - committed).max(0.0)).sum();
-        let other = dollars(self.usd.0) - rates.iter().sum::<f64>();
-        Committed { hourly: UsdPerHour(micros(committed)), total: UsdMicros(micros(total + other)) }
+        commit(&self.hourly, self.usd, factor)
     }
+}
+
+/// A bill of which `hourly` is on demand, with a commitment that costs `factor` of its on-demand value in every hour, used or not.
+///
+/// It is the quantile of the hours of the first week at 1 - `factor` (newsvendor): no policy sees more.
+pub fn commit(hourly: &[UsdMicros], bill: UsdMicros, factor: Milli) -> Committed {
+    let factor = f64::from(factor.0.min(1000)) / 1000.0;
+    let rates: Vec<f64> = hourly.iter().map(|usd| dollars(usd.0)).collect();
+    let mut week: Vec<f64> = rates.iter().copied().take(FIRST_WEEK).collect();
+    week.sort_by(f64::total_cmp);
+    let committed = quantile(&week, 1.0 - factor);
+    let total: f64 = rates.iter().map(|rate| factor * committed + (rate - committed).max(0.0)).sum();
+    let other = dollars(bill.0) - rates.iter().sum::<f64>();
+    Committed { hourly: UsdPerHour(micros(committed)), total: UsdMicros(micros(total + other)) }
 }
 
 fn waits(run: &Run<'_>) -> Waits {

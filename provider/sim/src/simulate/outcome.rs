@@ -62,7 +62,7 @@ pub struct Waits {
 pub struct Violations {
     /// Launches above a quota.
     pub above_quota: u64,
-    /// Seconds in which a warm floor lacked nodes and none was on its way.
+    /// Seconds in which a warm floor lacked nodes and none was on its way, beyond the time that the autoscaler is given to ask for them.
     pub floor_seconds: i64,
     /// Pods that the autoscaler evicted.
     pub evicted: u64,

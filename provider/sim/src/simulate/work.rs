@@ -13,6 +13,7 @@ use stoker_core::catalogue::isolation::{Shape, admitted};
 use stoker_core::catalogue::template::{GPU_LABEL, POOL_LABEL};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_core::policy::rules::warm_floor::{ASKED_WITHIN, FloorStands};
 
 use super::Setup;
 use super::region::Region;
@@ -24,6 +25,9 @@ use crate::in_process::play::{Pods, Stop};
 use crate::model::{NodeAffinity, PodSpec, Requests, Toleration};
 use crate::spot_month::jobs::{Job, Ledger};
 use crate::world::draw::whole;
+
+/// By when a node that a floor lacks is on its way: the autoscaler's time to ask, and a minute for the pass that grows the group without it.
+const COMES_WITHIN: i64 = ASKED_WITHIN.as_secs() + 60;
 
 /// Pods of the start were there long before, so that the autoscaler does not hold them back as just created.
 const THERE_SINCE: i64 = -3_600;
@@ -79,7 +83,7 @@ pub struct Work {
     waiting_gpus: u32,
     sample_every: i64,
     pub(super) samples: Vec<Sample>,
-    /// Seconds in which a floor lacked nodes that nothing kept from being bought.
+    /// Seconds in which a floor lacked nodes that nothing kept from being bought, once the autoscaler has had its time to ask.
     pub(super) floor_unmet: i64,
 }
 
@@ -311,11 +315,12 @@ impl Pods<Region> for Work {
     }
 
     fn elapses(&mut self, desk: &Desk<Region>, from: i64, until: i64) {
-        let unmet = |floor: &stoker_core::policy::rules::warm_floor::FloorStands| {
-            floor.warm + floor.coming < floor.wanted && floor.blocked.is_none()
-        };
-        if desk.accounts.floors.iter().any(unmet) {
-            self.floor_unmet += until - from;
+        let unmet = |floor: &FloorStands| floor.warm + floor.coming < floor.wanted && floor.blocked.is_none();
+        // Until the autoscaler has asked for the nodes, or Stoker grows the group after that, none can be on its way.
+        let due = |floor: &FloorStands| floor.unmet_since.map_or(from, |since| since.as_second() + COMES_WITHIN);
+        let late = desk.accounts.floors.iter().filter(|floor| unmet(floor)).map(due).min();
+        if let Some(late) = late {
+            self.floor_unmet += (until - late.max(from)).max(0);
         }
         while let Some(at) = Some(self.next_sample()).filter(|at| *at < until) {
             let nodes = desk.cloud.nodes.iter().filter(|(_, n)| **n > 0).map(|(of, n)| (*of, *n)).collect();

@@ -43,7 +43,15 @@ pub struct Scenario {
     pub run: for<'a> fn(&'a mut Bench) -> Run<'a>,
 }
 
+/// Scenarios that hold the service to a second or two: on a machine with few processors, others beside them would be what is measured.
+const ALONE: [&str; 1] = ["ec2-wave"];
+
 impl Scenario {
+    /// Whether nothing else may be played meanwhile.
+    pub fn is_alone(&self) -> bool {
+        ALONE.contains(&self.name)
+    }
+
     /// Why it cannot be played with that autoscaler.
     pub fn skipped(&self, release: &Release) -> Option<String> {
         let flag = self.needs.filter(|flag| !release.known.contains(*flag))?;

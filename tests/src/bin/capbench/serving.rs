@@ -1,0 +1,140 @@
+//! Replicas that follow a rate of requests, each on a node of its own.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use stoker_core::base::units::{Milli, UsdMicros, UsdPerHour};
+use stoker_sim::bound::levels::{self, Node};
+use stoker_sim::demand::synthetic::{self, Serving};
+use stoker_sim::demand::{Demand, InstanceType, Pod, Room, Service};
+use stoker_sim::peers::serving::{Reactive, serve};
+use stoker_sim::simulate::outcome::Outcome;
+
+use crate::stoker::{self, EQUAL_COST, Job, Variant};
+use crate::table::{COMMITTED, dollars, verdict};
+
+/// GPU model of a replica's node.
+const MODEL: &str = "H100";
+/// Its price on demand, of p5.4xlarge in us-east-1 (`pricing/tables/aws.csv`).
+const HOURLY: UsdPerHour = UsdPerHour(6_880_000);
+/// Requests a second that a replica serves.
+const SERVES: f64 = 4.0;
+/// Seconds by which a horizontal autoscaler sees the rate late.
+const LAG: u32 = 60;
+/// Seconds of a boot: the median that is played, which the bound and the others pay for too.
+const BOOT: u32 = 270;
+/// Seconds of a step of the rates.
+const STEP: u32 = 60;
+
+/// Stoker below a horizontal autoscaler: the load of a replica that this aims at, and Stoker's policy.
+const OURS: [(u32, Variant); 4] = [
+    (800, Variant::tuned("Stoker, target 80 %", "2", EQUAL_COST, "")),
+    (900, Variant::tuned("Stoker, target 90 %", "2", EQUAL_COST, "")),
+    (900, Variant::tuned("Stoker, target 90 %, floor by quantile", "8", EQUAL_COST, "{ quantile: {} }")),
+    (950, Variant::tuned("Stoker, target 95 %, floor by quantile", "8", EQUAL_COST, "{ quantile: {} }")),
+];
+
+/// The table; whether all that has to hold does.
+pub(crate) fn compare(days: u32) -> Result<bool> {
+    let node = InstanceType {
+        name: "p5.4xlarge".to_owned(),
+        model: MODEL.to_owned(),
+        allocatable: Room { gpus: 1, milli_cpu: 15_890, memory_mib: 245_000 },
+        hourly: UsdMicros(HOURLY.0),
+    };
+    let serving = synthetic::replicas(1, days);
+    let bound = |reserved| levels::optimum(&serving.replicas, &Node { hourly: HOURLY, boot_seconds: BOOT, reserved });
+    let least = dollars(bound(None).total);
+    println!("\nserving: requests of {days} days, replicas on {} each; one seed", node.name);
+    println!("{:<52} {:>8} {:>7} {:>8} {:>8} {:>6}", "policy", "USD", "x bound", "missed %", "launches", "flaps");
+    let line = |name: &str, usd: f64, rest: &str| println!("{name:<52} {usd:>8.0} {:>7.3} {rest}", usd / least);
+    line("lower bound", least, "");
+    line("lower bound, with reserved nodes", dollars(bound(Some(COMMITTED)).total), "");
+    let peak = serving.replicas.needed.iter().copied().max().unwrap_or(0);
+    line("static fleet of the peak", f64::from(peak) * dollars(node.hourly) * f64::from(days) * 24.0, "");
+    let reactive = |target, window_seconds| Reactive {
+        serves: SERVES,
+        target: Milli(target),
+        window_seconds,
+        lag_seconds: LAG,
+        boot_seconds: BOOT,
+        hourly: HOURLY,
+    };
+    for (target, window) in [(600, 600), (700, 600), (800, 600), (900, 600), (800, 300), (900, 300)] {
+        let served = serve(&serving.rates, STEP, &reactive(target, window));
+        let name = format!("horizontal autoscaler, target {} %, {} min", target / 10, window / 60);
+        let rest = format!("{:>8.3} {:>8} {:>6}", served.missed_percent, served.launches, served.flaps);
+        line(&name, dollars(served.usd), &rest);
+    }
+    let demands: Vec<Arc<Demand>> = OURS.iter().map(|(target, _)| Arc::new(pods(&serving, &node, &reactive(*target, 300)))).collect();
+    let jobs: Vec<Job<'_>> = OURS
+        .iter()
+        .zip(&demands)
+        .map(|((_, variant), demand)| Job { variant: *variant, demand, models: &[MODEL], sample_every: i64::from(STEP) })
+        .collect();
+    let mut sound = true;
+    for ((_, variant), outcomes) in OURS.iter().zip(stoker::play(&jobs, 1)?) {
+        let outcome = outcomes.first().context("a run of Stoker")?;
+        let rest = format!("{:>8.3} {:>8} {:>6}", missed(&serving, outcome), outcome.fates.launches, outcome.fates.flaps);
+        line(variant.name, dollars(outcome.total()), &rest);
+        sound &= !outcome.violations.any();
+        if outcome.violations.any() {
+            println!("  BROKEN {:?}", outcome.violations);
+        }
+    }
+    Ok(verdict(sound, "no promise was broken in serving"))
+}
+
+/// The replicas that a horizontal autoscaler wants, as pods: it adds them at once, and removes the youngest, down to the most that it wanted
+/// within its window.
+fn pods(serving: &Serving, node: &InstanceType, how: &Reactive) -> Demand {
+    let target = how.serves * f64::from(how.target.0) / 1000.0;
+    let steps = |seconds: u32| usize::try_from(seconds / STEP).unwrap_or(0);
+    let wanted: Vec<usize> = serving.rates.iter().map(|rate| whole(rate / target)).collect();
+    let at = |step: usize| f64::from(u32::try_from(step).unwrap_or(u32::MAX)) * f64::from(STEP);
+    let (mut pods, mut running) = (Vec::new(), Vec::new());
+    let mut end = |from: usize, until: usize| {
+        pods.push(Pod {
+            name: format!("replica-{}", pods.len()),
+            arrives: at(from),
+            runs: at(until - from),
+            requests: node.allocatable,
+            gpu_milli: 1000,
+            models: Vec::new(),
+            service: Service::LatencySensitive,
+            pool: None,
+        });
+    };
+    for step in 0..wanted.len() {
+        let seen = step.saturating_sub(steps(how.lag_seconds));
+        let from = seen.saturating_sub(steps(how.window_seconds));
+        let kept = wanted[from..=seen].iter().copied().max().unwrap_or(0);
+        while running.len() > kept {
+            let Some(youngest) = running.pop() else { break };
+            end(youngest, step);
+        }
+        running.resize(running.len().max(wanted[seen]), step);
+    }
+    for from in running {
+        end(from, wanted.len());
+    }
+    pods.sort_by(|a, b| a.arrives.total_cmp(&b.arrives));
+    Demand { types: vec![node.clone()], pods, seconds: at(wanted.len()) }
+}
+
+/// Replicas that serve so many times what one does.
+fn whole(times: f64) -> usize {
+    (0..).find(|count: &u32| f64::from(*count) >= times).and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+}
+
+/// Percent of the requests that came above what the running replicas serve.
+fn missed(serving: &Serving, outcome: &Outcome) -> f64 {
+    let runs = |step: usize| {
+        let at = i64::try_from(step).unwrap_or(i64::MAX).saturating_mul(i64::from(STEP));
+        let after = outcome.samples.partition_point(|sample| sample.at <= at);
+        let sample = after.checked_sub(1).and_then(|last| outcome.samples.get(last));
+        sample.map_or(0, |sample| sample.demand_gpus - sample.waiting_gpus)
+    };
+    let missed = serving.rates.iter().enumerate().map(|(step, rate)| (rate - f64::from(runs(step)) * SERVES).max(0.0));
+    100.0 * missed.sum::<f64>() / serving.rates.iter().sum::<f64>()
+}
