@@ -52,7 +52,9 @@ pub fn groups(listing: &[NodeGroupId], limits: &Limits) -> Vec<GroupInfo> {
 
 /// The instances of a group.
 pub fn instances(memory: &Memory, group: &str) -> Vec<InstanceInfo> {
-    let shown = memory.records.values().filter(|record| record.group.as_str() == group).filter_map(|record| {
+    // Ids are compared by their address.
+    let Ok(group) = NodeGroupId::new(group) else { return Vec::new() };
+    let shown = memory.records.values().filter(|record| record.group == group).filter_map(|record| {
         let (state, error) = match &record.state {
             State::Cancelled { .. } => return None,
             State::Wanted | State::Launching { .. } | State::Booting { .. } => (InstanceState::Creating, None),

@@ -1,15 +1,16 @@
 //! The autoscaler's calls to a desk: they go to the same functions that the service calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stoker_core::base::ids::NodeGroupId;
+use stoker_core::base::ids::{NodeGroupId, ProviderId};
 use stoker_core::catalogue::template::GPU_LABEL;
 use stoker_core::decide::orders;
 use stoker_core::plan::GroupLimits;
+use stoker_core::state::record::Record;
 
 use super::cloud::Cloud;
-use super::desk::Desk;
+use super::desk::{Desk, changed};
 use super::{INVALID, NOT_FOUND, PRECONDITION, best_options, groups, instances, listing, size};
 use crate::model::{CaClient, CaError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, NodeRef, Template};
 
@@ -21,6 +22,11 @@ impl<C: Cloud> Desk<C> {
     }
 }
 
+/// What a record's node may be called by.
+fn names(record: &Record) -> [Option<&ProviderId>; 2] {
+    [Some(&record.placeholder), record.instance()]
+}
+
 fn id(group: &str) -> Result<NodeGroupId, CaError> {
     NodeGroupId::new(group).map_err(|error| CaError::new(INVALID, error.to_string()))
 }
@@ -30,23 +36,49 @@ impl<C: Cloud + Send> CaClient for Desk<C> {
         if !std::mem::take(&mut self.remembers_anew) {
             return Ok(());
         }
-        self.owners.clear();
-        for record in self.memory.records.values() {
-            self.owners.insert(record.placeholder.to_string(), record.group.clone());
-            if let Some(machine) = record.instance() {
-                self.owners.insert(machine.to_string(), record.group.clone());
+        let owned = std::mem::replace(&mut self.owned, self.memory.records.clone());
+        for (before, now) in changed(&owned, &self.memory.records) {
+            if before.zip(now).is_some_and(|(a, b)| a.group == b.group && names(a) == names(b)) {
+                continue;
+            }
+            for id in before.into_iter().flat_map(|record| names(record)).flatten() {
+                self.owners.remove(id.as_str());
+                self.regrouped.insert(id.to_string());
+            }
+            for (id, group) in
+                now.into_iter().flat_map(|record| names(record).into_iter().flatten().map(|id| (id, &record.group)))
+            {
+                self.owners.insert(id.to_string(), group.clone());
             }
         }
-        self.listing = listing(&self.limits);
+        let listing = listing(&self.limits);
+        if listing != self.listing {
+            (self.listing, self.told_groups) = (listing, None);
+        }
         Ok(())
+    }
+
+    async fn regrouped(&mut self) -> Option<BTreeSet<String>> {
+        Some(std::mem::take(&mut self.regrouped))
     }
 
     async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, CaError> {
         Ok(groups(&self.listing, &self.limits))
     }
 
+    async fn shared_groups(&mut self) -> Result<Arc<[GroupInfo]>, CaError> {
+        let told = self.told_groups.get_or_insert_with(|| groups(&self.listing, &self.limits).into());
+        Ok(Arc::clone(told))
+    }
+
     async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, CaError> {
         Ok(self.owners.get(&node.provider_id).map(ToString::to_string))
+    }
+
+    async fn target_sizes(&mut self, groups: &[GroupInfo]) -> Option<Vec<i32>> {
+        let mut limits = self.limits.iter();
+        let mut of = |group: &GroupInfo| limits.find(|(id, _)| id.as_str() == group.id).map(|(_, limits)| size(limits.target));
+        groups.iter().map(&mut of).collect()
     }
 
     async fn target_size(&mut self, group: &str) -> Result<i32, CaError> {
@@ -80,6 +112,20 @@ impl<C: Cloud + Send> CaClient for Desk<C> {
 
     async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, CaError> {
         Ok(instances(&self.memory, group))
+    }
+
+    async fn shared_nodes(&mut self, group: &str) -> Result<Arc<[InstanceInfo]>, CaError> {
+        if std::mem::take(&mut self.records_changed) {
+            let told = std::mem::replace(&mut self.told_records, self.memory.records.clone());
+            for (before, now) in changed(&told, &self.memory.records) {
+                for record in before.into_iter().chain(now) {
+                    self.instances.remove(&record.group);
+                }
+            }
+        }
+        let Some(id) = self.names.get(group) else { return self.nodes(group).await.map(Into::into) };
+        let told = self.instances.entry(id.clone()).or_insert_with(|| instances(&self.memory, group).into());
+        Ok(Arc::clone(told))
     }
 
     async fn template(&mut self, group: &str) -> Result<Template, CaError> {

@@ -1,12 +1,13 @@
 //! The decision with its memory in front of a cloud: each change makes a pass of `decide` and `check`, whose actions the cloud carries out
 //! at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use rustc_hash::FxHashMap;
 use stoker_core::base::engine_clock::{Times, Wall};
-use stoker_core::base::ids::{DecisionId, LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
+use stoker_core::base::ids::{DecisionId, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, SupplierName};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::template::NodeTemplate;
@@ -20,13 +21,17 @@ use stoker_core::limits::usage::Usage;
 use stoker_core::pass::{Before, step};
 use stoker_core::plan::{Accounts, Action, Evict};
 use stoker_core::state::memory::Memory;
+use stoker_core::state::record::Record;
 
 use super::Limits;
 use super::cloud::{Cloud, Life};
-use crate::model::CaError;
+use crate::model::{CaError, GroupInfo, InstanceInfo};
 
 /// Passes of one moment before a decision that does not come to rest is a fault.
 const MOST_PASSES: usize = 50;
+
+/// All records of a memory.
+pub(super) type Records = BTreeMap<RecordId, Arc<Record>>;
 
 /// What the cluster has to do after a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,14 +70,26 @@ pub struct Desk<C> {
     /// How the decision stands with budgets and floors.
     pub accounts: Accounts,
     pub(super) listing: Vec<NodeGroupId>,
+    /// The groups that are listed, as they were last told.
+    pub(super) told_groups: Option<Arc<[GroupInfo]>>,
     /// The group of each machine and placeholder, as of the last refresh.
-    pub(super) owners: BTreeMap<String, NodeGroupId>,
+    pub(super) owners: FxHashMap<String, NodeGroupId>,
+    /// The records of those.
+    pub(super) owned: Records,
+    /// Machines that lost their group in the last refresh.
+    pub(super) regrouped: BTreeSet<String>,
     /// Whether the memory changed since then.
     pub(super) remembers_anew: bool,
+    /// The instances of groups, as far as they were asked for.
+    pub(super) instances: FxHashMap<NodeGroupId, Arc<[InstanceInfo]>>,
+    /// The records of those.
+    pub(super) told_records: Records,
+    /// Whether the memory changed since then.
+    pub(super) records_changed: bool,
     /// The groups' templates, as far as they were asked for.
-    pub(super) templates: BTreeMap<String, Arc<NodeTemplate>>,
+    pub(super) templates: FxHashMap<String, Arc<NodeTemplate>>,
     /// The groups' ids by their names.
-    pub(super) names: BTreeMap<String, NodeGroupId>,
+    pub(super) names: FxHashMap<String, NodeGroupId>,
     /// The number of each machine at the cloud.
     numbers: BTreeMap<ProviderId, u64>,
     /// When those machines change.
@@ -115,9 +132,15 @@ impl<C: Cloud> Desk<C> {
             limits: BTreeMap::new(),
             accounts: Accounts::default(),
             listing: Vec::new(),
-            owners: BTreeMap::new(),
+            told_groups: None,
+            owners: FxHashMap::default(),
+            owned: Records::new(),
+            regrouped: BTreeSet::new(),
             remembers_anew: true,
-            templates: BTreeMap::new(),
+            instances: FxHashMap::default(),
+            told_records: Records::new(),
+            records_changed: false,
+            templates: FxHashMap::default(),
             names,
             numbers: BTreeMap::new(),
             lives: BTreeMap::new(),
@@ -258,8 +281,11 @@ impl<C: Cloud> Desk<C> {
                 Ok((plan, memory)) => {
                     self.told_anew |= tells_anew((&self.memory, &self.limits), (&memory, &plan.limits));
                     self.groups_changed += u64::from(!sold_alike(&self.limits, &plan.limits));
+                    if !listed_alike(&self.limits, &plan.limits) {
+                        self.told_groups = None;
+                    }
                     self.memory = memory;
-                    self.remembers_anew = true;
+                    (self.remembers_anew, self.records_changed) = (true, true);
                     self.limits = plan.limits;
                     self.accounts = plan.accounts;
                     outcomes = self.act(&plan.actions);
@@ -347,8 +373,7 @@ impl<C: Cloud> Desk<C> {
 
     /// Has the next pass made: an order changed the memory.
     pub(super) const fn ordered(&mut self) {
-        self.news = true;
-        self.remembers_anew = true;
+        (self.news, self.remembers_anew, self.records_changed) = (true, true, true);
     }
 
     /// Files an order of the autoscaler.
@@ -363,7 +388,7 @@ impl<C: Cloud> Desk<C> {
         let limits = self.limits.get(id).ok_or_else(|| CaError::new(super::NOT_FOUND, format!("no group {id}")))?;
         let filed = orders::increase(&mut self.memory, &scales, limits, id, delta);
         filed.map_err(|why| CaError::new(super::PRECONDITION, why.to_string()))?;
-        self.news = true;
+        (self.news, self.records_changed) = (true, true);
         drop(snapshot);
         self.pass();
         Ok(())
@@ -383,6 +408,31 @@ fn tells_anew((memory, limits): (&Memory, &Limits), (memory_now, limits_now): (&
             id == other && (Arc::ptr_eq(a, b) || std::mem::discriminant(&a.state) == std::mem::discriminant(&b.state))
         });
     !records || !shown(limits, limits_now)
+}
+
+/// Whether the same groups are listed with the same ends.
+fn listed_alike(limits: &Limits, now: &Limits) -> bool {
+    limits.len() == now.len()
+        && limits
+            .iter()
+            .zip(now)
+            .all(|((id, a), (other, b))| id == other && (a.min, a.max, a.listed) == (b.min, b.max, b.listed))
+}
+
+/// The records that are not the same as before, each as it was and as it is.
+pub(super) fn changed<'a>(
+    before: &'a Records,
+    now: &'a Records,
+) -> impl Iterator<Item = (Option<&'a Arc<Record>>, Option<&'a Arc<Record>>)> {
+    let (mut before, mut now) = (before.iter().peekable(), now.iter().peekable());
+    let pairs = std::iter::from_fn(move || {
+        let first = [before.peek(), now.peek()].into_iter().flatten().map(|(id, _)| **id).min()?;
+        let of = |records: &mut std::iter::Peekable<btree_map::Iter<'a, RecordId, Arc<Record>>>| {
+            records.next_if(|(id, _)| **id == first).map(|(_, record)| record)
+        };
+        Some((of(&mut before), of(&mut now)))
+    });
+    pairs.filter(|(before, now)| !before.zip(*now).is_some_and(|(before, now)| Arc::ptr_eq(before, now)))
 }
 
 /// Whether the same groups can be had for the same prices.

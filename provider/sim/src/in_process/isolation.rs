@@ -32,6 +32,8 @@ pub(super) struct Isolation {
     /// What pods of a kind may use while the groups stand as they did in that state of the desk.
     known: BTreeMap<Kind, Vec<Toleration>>,
     known_of: u64,
+    /// How often a pod had come to wait when all of those that waited were last looked at.
+    looked_at: u64,
     /// The pods that were given all of it in that state.
     seen: BTreeSet<String>,
     /// Pods whose own class is sold out, since they were last looked at.
@@ -53,7 +55,8 @@ impl Isolation {
             return Vec::new();
         }
         let groups = autoscaler.door().groups_changed;
-        if self.known_of != groups {
+        let fresh = self.known_of != groups;
+        if fresh {
             (self.known_of, self.known) = (groups, BTreeMap::new());
             self.seen.clear();
             self.sold_out.clear();
@@ -62,6 +65,10 @@ impl Isolation {
         if due {
             self.again = None;
             self.sold_out.clear();
+        }
+        let queued = autoscaler.cluster().queued();
+        if std::mem::replace(&mut self.looked_at, queued) == queued && !fresh && !due {
+            return Vec::new();
         }
         let mut given = Vec::new();
         for pod in autoscaler.cluster().waiting() {

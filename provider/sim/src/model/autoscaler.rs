@@ -9,19 +9,21 @@ use rand_chacha::ChaCha8Rng;
 
 use super::ca_client::CaClient;
 use super::client::Client;
-use super::cluster::{Cluster, NodeView, PodView};
-use super::deletion::Deletions;
-use super::fit::{SimNode, place};
+use super::cluster::Cluster;
+use super::deletion::{DELETION_GRACE, Deletions};
 use super::planner::Planner;
 use super::registry::{Registry, Scope};
 use super::report::{Action, LoopError, LoopReport, Outcome, ScaleUp};
+use super::seen::{Roster, STABLE};
 use super::settings::Settings;
-use super::templates::{Seen, Templates};
+use super::templates::Templates;
+use super::time::after;
 
 /// What a process keeps in memory; a restart starts from its default.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) initialized: bool,
+    pub(super) roster: Roster,
     pub(super) templates: Templates,
     pub(super) registry: Registry,
     pub(super) planner: Planner,
@@ -41,14 +43,15 @@ pub(super) struct LastLoop {
     /// Whether it did or failed at anything, so that the next scan can differ.
     pub(super) active: bool,
     pub(super) held_until: Option<Timestamp>,
-    /// The nodes of groups, with their group.
-    pub(super) nodes: Vec<(Arc<NodeView>, Arc<str>)>,
+    /// When a node of a group by itself becomes something else.
+    pub(super) of_nodes: Vec<Timestamp>,
 }
 
 impl State {
     fn new(settings: &Settings) -> Self {
         Self {
             initialized: false,
+            roster: Roster::default(),
             templates: Templates::default(),
             registry: Registry::default(),
             planner: Planner::default(),
@@ -72,12 +75,11 @@ pub struct Autoscaler<D, C> {
 }
 
 /// What the steps of one loop share.
-pub(super) struct Pass {
+pub(super) struct Pass<'a> {
     pub(super) now: Timestamp,
-    /// The registered nodes, less those that count as coming.
-    pub(super) nodes: Vec<Seen>,
-    /// Those nodes with their pods, and the coming ones; pods are put on them as the loop goes on.
-    pub(super) snapshot: Vec<SimNode>,
+    /// The registered nodes, less those that count as coming, with their pods; behind them are the coming ones. Pods are put on them as the
+    /// loop goes on.
+    pub(super) roster: &'a mut Roster,
     /// Ready nodes.
     pub(super) ready: usize,
     /// Whether nothing may be removed in this loop.
@@ -137,27 +139,31 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         self.client.calls.clear();
         self.state.registry.refresh_cache(&mut self.client, self.settings.scan_interval, now).await;
         self.continue_deletions(now, &mut report).await;
-        report.outcome = self.steps(now, &mut report).await.unwrap_or_else(Outcome::Failed);
+        let mut roster = std::mem::take(&mut self.state.roster);
+        report.outcome = self.steps(now, &mut roster, &mut report).await.unwrap_or_else(Outcome::Failed);
+        self.state.roster = roster;
         report.calls = std::mem::take(&mut self.client.calls);
         self.remember(&report).await;
         report
     }
 
-    async fn steps(&mut self, now: Timestamp, report: &mut LoopReport) -> Result<Outcome, LoopError> {
+    async fn steps(&mut self, now: Timestamp, roster: &mut Roster, report: &mut LoopReport) -> Result<Outcome, LoopError> {
         self.take_back_stale_marks(report).await;
-        let (nodes, pods) = self.read_cluster().await;
+        self.look(roster).await;
 
-        self.client.refresh().await.map_err(LoopError::Refresh)?;
+        let refreshed = self.client.refresh().await;
+        roster.forget_groups(self.client.regrouped().await.as_ref());
+        refreshed.map_err(LoopError::Refresh)?;
         self.client.node_groups().await;
         let generation = self.settings.generation;
-        self.state.templates.recompute(&mut self.client, generation, &nodes, &pods, now).await?;
+        self.state.templates.recompute(&mut self.client, generation, roster, now).await?;
         if generation.asks_again_after_templates() {
-            for seen in &nodes {
-                let _ = self.client.known_group_of_view(&seen.view).await;
+            for seen in &roster.seen {
+                let _ = self.client.known_group_of_seen(seen).await;
             }
         }
         let (registry, mut scope) = self.registry(now, &mut report.actions);
-        if let Err(error) = registry.update(&mut scope, &nodes).await {
+        if let Err(error) = registry.update(&mut scope, roster).await {
             self.state.planner.forget_unneeded();
             return Err(error);
         }
@@ -173,18 +179,45 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         if self.fix_sizes(now, report).await? {
             return Ok(Outcome::SizeFixed);
         }
+        self.scale(now, roster, report).await
+    }
 
-        let mut pass = self.snapshot(now, nodes, &pods).await;
-        let waiting = self.waiting(&mut pass, &pods);
-        self.scale_up(&mut pass, waiting, report).await;
-        if report.scale_up == ScaleUp::Asked && generation.scale_up_ends_loop() {
+    /// Scales by a snapshot of the nodes with their pods; those that count as coming are replaced by Ready copies of their template.
+    async fn scale(&mut self, now: Timestamp, roster: &mut Roster, report: &mut LoopReport) -> Result<Outcome, LoopError> {
+        let mut nothing = Vec::new();
+        let (registry, mut scope) = self.registry(now, &mut nothing);
+        let upcoming = registry.upcoming(&mut scope).await;
+        let ready = roster.seen.iter().filter(|seen| seen.ready).count();
+        let replaced: BTreeSet<&String> = upcoming.values().flat_map(|u| &u.not_started).collect();
+        let mut fewer;
+        let roster = if replaced.is_empty() {
+            roster
+        } else {
+            fewer = roster.without(&replaced);
+            &mut fewer
+        };
+        for (id, coming) in &upcoming {
+            let Some(template) = self.state.templates.get(coming.group) else { continue };
+            let name = |i| format!("template-node-for-{id}-upcoming-{i}");
+            roster.room.nodes.extend((0..coming.nodes).map(|i| template.named_node(name(i))));
+        }
+        let mut pass = Pass { now, roster, ready, hold_scale_down: false };
+        let outcome = self.scale_both_ways(&mut pass, report).await;
+        pass.roster.clear_up();
+        outcome
+    }
+
+    async fn scale_both_ways(&mut self, pass: &mut Pass<'_>, report: &mut LoopReport) -> Result<Outcome, LoopError> {
+        let waiting = self.waiting(pass);
+        self.scale_up(pass, waiting, report).await;
+        if report.scale_up == ScaleUp::Asked && self.settings.generation.scale_up_ends_loop() {
             return Ok(Outcome::Done);
         }
         if self.settings.scale_down {
-            self.scale_down(&pass, report).await?;
+            self.scale_down(pass, report).await?;
         }
         if self.settings.enforce_min_size {
-            self.raise_to_min_size(&pass, report).await;
+            self.raise_to_min_size(pass, report).await;
         }
         Ok(Outcome::Done)
     }
@@ -202,7 +235,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         }
     }
 
-    async fn read_cluster(&mut self) -> (Vec<Seen>, Vec<Arc<PodView>>) {
+    async fn look(&mut self, roster: &mut Roster) {
         let views = self.cluster.nodes().await;
         let pods = self.cluster.pods().await;
         // Only Ready nodes are looked at for GPUs that are missing.
@@ -213,7 +246,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
                 let _ = self.client.known_group_of_view(node).await;
             }
         }
-        (views.into_iter().map(|view| Seen::new(view, &label)).collect(), pods)
+        roster.look(views, pods, &label);
     }
 
     pub(super) fn registry<'a>(&'a mut self, now: Timestamp, actions: &'a mut Vec<Action>) -> (&'a mut Registry, Scope<'a, D>) {
@@ -222,34 +255,30 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         (&mut self.state.registry, scope)
     }
 
-    /// The nodes with their pods; those that count as coming are replaced by Ready copies of their template.
-    async fn snapshot(&mut self, now: Timestamp, nodes: Vec<Seen>, pods: &[Arc<PodView>]) -> Pass {
-        let mut nothing = Vec::new();
-        let (registry, mut scope) = self.registry(now, &mut nothing);
-        let upcoming = registry.upcoming(&mut scope).await;
-        let ready = nodes.iter().filter(|seen| seen.ready).count();
-        let replaced: BTreeSet<&String> = upcoming.values().flat_map(|u| &u.not_started).collect();
-        let nodes: Vec<Seen> = nodes.into_iter().filter(|seen| !replaced.contains(&seen.view.name)).collect();
-        let mut snapshot = place(nodes.iter().map(|seen| SimNode::of(&seen.view, seen.ready)), pods);
-        for (group, coming) in &upcoming {
-            let Some(template) = self.state.templates.get(group) else { continue };
-            snapshot.extend((0..coming.nodes).map(|i| template.node(&format!("template-node-for-{group}-upcoming-{i}"))));
-        }
-        Pass { now, nodes, snapshot, ready, hold_scale_down: false }
-    }
-
     async fn remember(&mut self, report: &LoopReport) {
         let held_until = match report.scale_up {
             ScaleUp::Held { until } => Some(until),
             _ => None,
         };
         let active = !report.actions.is_empty() || report.outcome != Outcome::Done || report.scale_up == ScaleUp::Failed;
-        let mut nodes = Vec::new();
+        let (roster, mut at) = (&self.state.roster, 0);
+        let mut of_nodes = Vec::new();
         for node in self.cluster.nodes().await {
-            if let Some(group) = self.client.remembered_group_of(&node.name, &node.provider_id) {
-                nodes.push((node, group));
+            let seen = roster.beside(&mut at, &node);
+            let known = || self.client.remembered_group_of(&node.name, &node.provider_id);
+            let Some(group) = seen.and_then(|seen| seen.group.get().copied()).or_else(known) else { continue };
+            let leaving_since = match seen.filter(|seen| Arc::ptr_eq(&seen.view, &node)) {
+                Some(seen) => seen.leaving_since,
+                None => node.to_be_deleted_since(),
+            };
+            of_nodes.extend(leaving_since.map(|since| after(since, DELETION_GRACE)));
+            match node.ready_since {
+                None => of_nodes.push(after(node.created_at, self.settings.max_node_startup)),
+                // It becomes an example where its group has none yet.
+                Some(since) if !self.state.templates.is_real(group) => of_nodes.push(after(since, STABLE)),
+                Some(_) => {}
             }
         }
-        self.state.last = Some(LastLoop { at: report.at, active, held_until, nodes });
+        self.state.last = Some(LastLoop { at: report.at, active, held_until, of_nodes });
     }
 }

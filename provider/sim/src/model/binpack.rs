@@ -11,14 +11,20 @@ use super::time::count;
 /// Waiting pods that the scheduler cannot tell apart.
 pub(super) type Kind = Vec<Arc<PodView>>;
 
+/// What the scheduler goes by.
+pub(super) type KindKey<'a> = (&'a Requests, &'a BTreeMap<String, String>, &'a NodeAffinity, &'a [Toleration]);
+
+/// What tells a pod from others to the scheduler.
+pub(super) fn kind_of(pod: &PodView) -> KindKey<'_> {
+    (&pod.requests, &pod.node_selector, &pod.node_affinity, pod.tolerations.as_slice())
+}
+
 /// Puts identical pods together, in order of the first of each.
 pub(super) fn kinds(pods: &[Arc<PodView>]) -> Vec<Kind> {
-    type Key<'a> = (&'a Requests, &'a BTreeMap<String, String>, &'a NodeAffinity, &'a [Toleration]);
-    let mut index: BTreeMap<Key<'_>, usize> = BTreeMap::new();
+    let mut index: BTreeMap<KindKey<'_>, usize> = BTreeMap::new();
     let mut kinds: Vec<Kind> = Vec::new();
     for pod in pods {
-        let key = (&pod.requests, &pod.node_selector, &pod.node_affinity, pod.tolerations.as_slice());
-        let at = *index.entry(key).or_insert(kinds.len());
+        let at = *index.entry(kind_of(pod)).or_insert(kinds.len());
         match kinds.get_mut(at) {
             Some(kind) => kind.push(Arc::clone(pod)),
             None => kinds.push(vec![Arc::clone(pod)]),
@@ -29,7 +35,7 @@ pub(super) fn kinds(pods: &[Arc<PodView>]) -> Vec<Kind> {
 
 /// The kinds that fit an empty node of that template.
 pub(super) fn fitting(kinds: &[Kind], template: &GroupTemplate) -> Vec<Kind> {
-    let empty = template.node("template");
+    let empty = template.node();
     kinds.iter().filter(|kind| kind.first().is_some_and(|pod| empty.takes(pod))).cloned().collect()
 }
 
@@ -57,7 +63,7 @@ pub(super) fn estimate(mut kinds: Vec<Kind>, template: &GroupTemplate, limit: i3
             if count(nodes.len()) >= limit {
                 break;
             }
-            let mut node = template.node("new");
+            let mut node = template.node();
             if !node.takes(&pod) {
                 break;
             }

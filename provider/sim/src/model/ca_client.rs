@@ -3,7 +3,7 @@
 //! One method per RPC that the model uses. What a client would cache is cached above this trait, in the model itself, so an
 //! implementation passes every call on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -175,10 +175,23 @@ pub trait CaClient: Send {
     fn refresh(&mut self) -> impl Future<Output = Result<(), CaError>> + Send;
     /// `NodeGroups`.
     fn node_groups(&mut self) -> impl Future<Output = Result<Vec<GroupInfo>, CaError>> + Send;
+    /// The same, of a supplier that keeps its list: the same one as long as nothing in it changes.
+    fn shared_groups(&mut self) -> impl Future<Output = Result<Arc<[GroupInfo]>, CaError>> + Send {
+        async move { self.node_groups().await.map(Into::into) }
+    }
+    /// The ids of machines that may be of another group than before the last `Refresh`, of a supplier that keeps track: all other
+    /// nodes that were of a group still are.
+    fn regrouped(&mut self) -> impl Future<Output = Option<BTreeSet<String>>> + Send {
+        async { None }
+    }
     /// `NodeGroupForNode`; `None` where the node is not the supplier's.
     fn node_group_for_node(&mut self, node: &NodeRef) -> impl Future<Output = Result<Option<String>, CaError>> + Send;
     /// `NodeGroupTargetSize`.
     fn target_size(&mut self, group: &str) -> impl Future<Output = Result<i32, CaError>> + Send;
+    /// `NodeGroupTargetSize` of each listed group, of a supplier that can tell them at once and whose sizes change by calls alone.
+    fn target_sizes(&mut self, _groups: &[GroupInfo]) -> impl Future<Output = Option<Vec<i32>>> + Send {
+        async { None }
+    }
     /// `NodeGroupIncreaseSize`; `delta` is positive.
     fn increase_size(&mut self, group: &str, delta: i32) -> impl Future<Output = Result<(), CaError>> + Send;
     /// `NodeGroupDecreaseTargetSize`; `delta` is negative.
@@ -187,6 +200,10 @@ pub trait CaClient: Send {
     fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> impl Future<Output = Result<(), CaError>> + Send;
     /// `NodeGroupNodes`.
     fn nodes(&mut self, group: &str) -> impl Future<Output = Result<Vec<InstanceInfo>, CaError>> + Send;
+    /// The same, of a supplier that keeps its lists: the same one as long as nothing in it changes.
+    fn shared_nodes(&mut self, group: &str) -> impl Future<Output = Result<Arc<[InstanceInfo]>, CaError>> + Send {
+        async move { self.nodes(group).await.map(Into::into) }
+    }
     /// `NodeGroupTemplateNodeInfo`.
     fn template(&mut self, group: &str) -> impl Future<Output = Result<Template, CaError>> + Send;
     /// The same, of a supplier that keeps its templates.

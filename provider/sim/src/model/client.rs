@@ -1,11 +1,22 @@
 //! The client's side of the door: what it remembers between calls, and the transcript.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::by_group::{ByGroup, Slot};
 use super::ca_client::{CaClient, CaError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, NodeRef, Template};
 use super::cluster::NodeView;
 use super::report::{Call, CallRecord};
+use super::seen::Seen;
+
+/// A group that is listed.
+#[derive(Debug, Clone)]
+pub(super) struct Listed {
+    pub(super) slot: Slot,
+    pub(super) id: Arc<str>,
+    pub(super) min: i32,
+    pub(super) max: i32,
+}
 
 /// A door with the memory of the autoscaler's client.
 ///
@@ -14,13 +25,22 @@ use super::report::{Call, CallRecord};
 /// * A node's group is remembered until the next refresh; "not ours" and failures are not.
 /// * A template lives as long as the listed group object, that is until the next refresh.
 /// * The GPU label is remembered for the life of the process once it was answered.
+///
+/// Without a transcript, what the door says has not changed is remembered for longer: nobody can tell.
 #[derive(Debug)]
 pub(super) struct Client<D> {
     pub(super) door: D,
-    groups: Option<Arc<[GroupInfo]>>,
+    /// All groups that were ever heard of.
+    names: Vec<Arc<str>>,
+    slots: BTreeMap<Arc<str>, Slot>,
+    groups: Option<Arc<[Listed]>>,
+    /// The last list as the door made it, and as it is kept.
+    list: (Arc<[GroupInfo]>, Arc<[Listed]>),
     /// By the node's name: its machine, and its group.
-    group_of: BTreeMap<String, (String, Arc<str>)>,
-    templates: BTreeMap<String, Arc<Template>>,
+    group_of: BTreeMap<String, (String, Slot)>,
+    templates: ByGroup<Arc<Template>>,
+    /// Target sizes, until something is asked for that changes them.
+    sizes: Option<ByGroup<i32>>,
     gpu_label: Option<Arc<str>>,
     /// Whether no transcript is kept.
     pub(super) quiet: bool,
@@ -28,12 +48,16 @@ pub(super) struct Client<D> {
 }
 
 impl<D: CaClient> Client<D> {
-    pub(super) const fn new(door: D) -> Self {
+    pub(super) fn new(door: D) -> Self {
         Self {
             door,
+            names: Vec::new(),
+            slots: BTreeMap::new(),
             groups: None,
+            list: (Arc::default(), Arc::default()),
             group_of: BTreeMap::new(),
-            templates: BTreeMap::new(),
+            templates: ByGroup::default(),
+            sizes: None,
             gpu_label: None,
             quiet: false,
             calls: Vec::new(),
@@ -50,6 +74,7 @@ impl<D: CaClient> Client<D> {
         self.groups = None;
         self.group_of.clear();
         self.templates.clear();
+        self.sizes = None;
     }
 
     fn log<T>(&mut self, call: impl FnOnce() -> Call, result: Result<T, CaError>) -> Result<T, CaError> {
@@ -59,110 +84,161 @@ impl<D: CaClient> Client<D> {
         result
     }
 
+    /// The place of a group in every table.
+    fn slot(&mut self, id: &str) -> Slot {
+        if let Some(slot) = self.slots.get(id) {
+            return *slot;
+        }
+        let (slot, id) = (Slot::new(self.names.len()), Arc::<str>::from(id));
+        self.names.push(Arc::clone(&id));
+        self.slots.insert(id, slot);
+        slot
+    }
+
+    /// What a group is called.
+    pub(super) fn name(&self, group: Slot) -> Arc<str> {
+        self.names.get(group.at()).map(Arc::clone).unwrap_or_default()
+    }
+
     pub(super) async fn refresh(&mut self) -> Result<(), CaError> {
         self.forget_groups();
         let result = self.door.refresh().await;
         self.log(|| Call::Refresh, result)
     }
 
-    pub(super) async fn node_groups(&mut self) -> Arc<[GroupInfo]> {
+    /// The machines whose nodes have to be asked about anew after a refresh; `None` for all.
+    pub(super) async fn regrouped(&mut self) -> Option<BTreeSet<String>> {
+        let regrouped = self.door.regrouped().await;
+        regrouped.filter(|_| self.quiet)
+    }
+
+    pub(super) async fn node_groups(&mut self) -> Arc<[Listed]> {
         if let Some(groups) = &self.groups {
             return Arc::clone(groups);
         }
-        let result = self.door.node_groups().await;
-        match self.log(|| Call::NodeGroups, result) {
-            Ok(groups) => {
-                let groups: Arc<[GroupInfo]> = groups.into();
-                self.groups = Some(Arc::clone(&groups));
-                groups
-            }
-            Err(_) => Arc::default(),
+        let result = self.door.shared_groups().await;
+        let Ok(groups) = self.log(|| Call::NodeGroups, result) else { return Arc::default() };
+        if !Arc::ptr_eq(&groups, &self.list.0) {
+            let listed = groups.iter().map(|group| {
+                let slot = self.slot(&group.id);
+                Listed { slot, id: self.name(slot), min: group.min, max: group.max }
+            });
+            self.list = (Arc::clone(&groups), listed.collect());
         }
+        self.groups = Some(Arc::clone(&self.list.1));
+        Arc::clone(&self.list.1)
     }
 
-    /// The listed group of that id.
-    pub(super) async fn group(&mut self, id: &str) -> Option<GroupInfo> {
-        self.node_groups().await.iter().find(|g| g.id == id).cloned()
+    /// The listed group.
+    pub(super) async fn group(&mut self, group: Slot) -> Option<Listed> {
+        self.node_groups().await.iter().find(|g| g.slot == group).cloned()
     }
 
-    pub(super) async fn group_of(&mut self, node: &NodeRef) -> Result<Option<Arc<str>>, CaError> {
+    pub(super) async fn group_of(&mut self, node: &NodeRef) -> Result<Option<Slot>, CaError> {
         if let Some(group) = self.remembered_group_of(&node.name, &node.provider_id) {
             return Ok(Some(group));
         }
         let result = self.door.node_group_for_node(node).await;
         let group = self.log(|| Call::NodeGroupForNode(node.name.clone()), result)?.filter(|id| !id.is_empty());
         Ok(group.map(|id| {
-            let id: Arc<str> = id.into();
-            self.group_of.insert(node.name.clone(), (node.provider_id.clone(), Arc::clone(&id)));
-            id
+            let slot = self.slot(&id);
+            self.group_of.insert(node.name.clone(), (node.provider_id.clone(), slot));
+            slot
         }))
     }
 
     /// The group of a node, where it is remembered.
-    pub(super) fn remembered_group_of(&self, name: &str, provider_id: &str) -> Option<Arc<str>> {
-        self.group_of.get(name).filter(|(of, _)| of == provider_id).map(|(_, group)| Arc::clone(group))
+    pub(super) fn remembered_group_of(&self, name: &str, provider_id: &str) -> Option<Slot> {
+        self.group_of.get(name).filter(|(of, _)| of == provider_id).map(|(_, group)| *group)
     }
 
     /// The group of a node of the cluster, as [`Self::known_group_of`].
-    pub(super) async fn known_group_of_view(&mut self, node: &NodeView) -> Option<Arc<str>> {
+    pub(super) async fn known_group_of_view(&mut self, node: &NodeView) -> Option<Slot> {
         match self.remembered_group_of(&node.name, &node.provider_id) {
             Some(group) => Some(group),
             None => self.known_group_of(&node.to_ref()).await,
         }
     }
 
+    /// The same after the refresh of this loop.
+    pub(super) async fn known_group_of_seen(&mut self, seen: &Seen) -> Option<Slot> {
+        if let Some(group) = seen.group.get() {
+            return Some(*group);
+        }
+        let group = self.known_group_of_view(&seen.view).await?;
+        Some(*seen.group.get_or_init(|| group))
+    }
+
     /// The group of a node, where both an error and "not ours" mean that the node is passed over.
-    pub(super) async fn known_group_of(&mut self, node: &NodeRef) -> Option<Arc<str>> {
+    pub(super) async fn known_group_of(&mut self, node: &NodeRef) -> Option<Slot> {
         self.group_of(node).await.ok().flatten()
     }
 
-    pub(super) async fn target_size(&mut self, group: &str) -> Result<i32, CaError> {
-        let result = self.door.target_size(group).await;
-        self.log(|| Call::TargetSize(group.to_owned()), result)
+    pub(super) async fn target_size(&mut self, group: Slot) -> Result<i32, CaError> {
+        if self.quiet && self.sizes.is_none() {
+            let groups = Arc::clone(&self.list.1);
+            let sizes = self.door.target_sizes(&self.list.0).await;
+            self.sizes = Some(groups.iter().map(|group| group.slot).zip(sizes.into_iter().flatten()).collect());
+        }
+        if let Some(size) = self.sizes.as_ref().and_then(|sizes| sizes.get(group)) {
+            return Ok(*size);
+        }
+        let id = self.name(group);
+        let result = self.door.target_size(&id).await;
+        self.log(|| Call::TargetSize(id.to_string()), result)
     }
 
-    pub(super) async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
-        let result = self.door.increase_size(group, delta).await;
-        self.log(|| Call::IncreaseSize(group.to_owned(), delta), result)
+    pub(super) async fn increase_size(&mut self, group: Slot, delta: i32) -> Result<(), CaError> {
+        let id = self.name(group);
+        self.sizes = None;
+        let result = self.door.increase_size(&id, delta).await;
+        self.log(|| Call::IncreaseSize(id.to_string(), delta), result)
     }
 
-    pub(super) async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
-        let result = self.door.decrease_target_size(group, delta).await;
-        self.log(|| Call::DecreaseTargetSize(group.to_owned(), delta), result)
+    pub(super) async fn decrease_target_size(&mut self, group: Slot, delta: i32) -> Result<(), CaError> {
+        let id = self.name(group);
+        self.sizes = None;
+        let result = self.door.decrease_target_size(&id, delta).await;
+        self.log(|| Call::DecreaseTargetSize(id.to_string(), delta), result)
     }
 
-    pub(super) async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), CaError> {
-        let result = self.door.delete_nodes(group, nodes).await;
+    pub(super) async fn delete_nodes(&mut self, group: Slot, nodes: &[NodeRef]) -> Result<(), CaError> {
+        let id = self.name(group);
+        self.sizes = None;
+        let result = self.door.delete_nodes(&id, nodes).await;
         let ids = || nodes.iter().map(|node| node.provider_id.clone()).collect();
-        self.log(|| Call::DeleteNodes(group.to_owned(), ids()), result)
+        self.log(|| Call::DeleteNodes(id.to_string(), ids()), result)
     }
 
-    pub(super) async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, CaError> {
-        let result = self.door.nodes(group).await;
-        self.log(|| Call::Nodes(group.to_owned()), result)
+    pub(super) async fn nodes(&mut self, group: Slot) -> Result<Arc<[InstanceInfo]>, CaError> {
+        let id = self.name(group);
+        let result = self.door.shared_nodes(&id).await;
+        self.log(|| Call::Nodes(id.to_string()), result)
     }
 
-    pub(super) async fn template(&mut self, group: &str) -> Result<Arc<Template>, CaError> {
+    pub(super) async fn template(&mut self, group: Slot) -> Result<Arc<Template>, CaError> {
         if let Some(template) = self.templates.get(group) {
             return Ok(Arc::clone(template));
         }
-        let result = self.door.shared_template(group).await;
-        let template = self.log(|| Call::TemplateNodeInfo(group.to_owned()), result)?;
-        self.templates.insert(group.to_owned(), Arc::clone(&template));
+        let id = self.name(group);
+        let result = self.door.shared_template(&id).await;
+        let template = self.log(|| Call::TemplateNodeInfo(id.to_string()), result)?;
+        self.templates.insert(group, Arc::clone(&template));
         Ok(template)
     }
 
     /// The group's own options: `None` where it has none, by an empty answer or by a server without the method.
-    pub(super) async fn own_options(&mut self, group: &str, defaults: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {
-        let result = self.door.get_options(group, defaults).await;
-        match self.log(|| Call::GetOptions(group.to_owned()), result) {
+    pub(super) async fn own_options(&mut self, group: Slot, defaults: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {
+        let id = self.name(group);
+        let result = self.door.get_options(&id, defaults).await;
+        match self.log(|| Call::GetOptions(id.to_string()), result) {
             Err(error) if error.is_unimplemented() => Ok(None),
             other => other,
         }
     }
 
     /// The options that hold for the group.
-    pub(super) async fn options(&mut self, group: &str, defaults: &GroupOptions) -> Result<GroupOptions, CaError> {
+    pub(super) async fn options(&mut self, group: Slot, defaults: &GroupOptions) -> Result<GroupOptions, CaError> {
         Ok(self.own_options(group, defaults).await?.unwrap_or(*defaults))
     }
 

@@ -206,6 +206,15 @@ pub trait Cluster: Send {
     fn nodes(&mut self) -> impl Future<Output = Vec<Arc<NodeView>>> + Send;
     /// All Pods that have not ended.
     fn pods(&mut self) -> impl Future<Output = Vec<Arc<PodView>>> + Send;
+    /// A Node and the Pods on it, in the order of [`Self::pods`]; `None` where it is gone.
+    fn node_and_pods(&mut self, name: &str) -> impl Future<Output = Option<(Arc<NodeView>, Vec<Arc<PodView>>)>> + Send {
+        async move {
+            let node = self.nodes().await.into_iter().find(|node| node.name == name)?;
+            let mut pods = self.pods().await;
+            pods.retain(|pod| pod.node.as_deref() == Some(name));
+            Some((node, pods))
+        }
+    }
     /// Cordons a node and marks it for deletion, with `now` as the taint's value.
     fn taint_to_be_deleted(&mut self, node: &str, now: Timestamp) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// Takes the mark and the cordon back.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::autoscaler::{Autoscaler, Pass};
+use super::by_group::Slot;
 use super::ca_client::CaClient;
 use super::cluster::{Cluster, NodeView, PodView};
 use super::limits::Usage;
@@ -28,7 +29,7 @@ enum Phase {
 #[derive(Debug, Clone)]
 struct Deletion {
     node: String,
-    group: Arc<str>,
+    group: Slot,
     drain: bool,
     phase: Phase,
 }
@@ -48,9 +49,14 @@ impl Deletions {
         self.0.iter().any(|d| d.drain && d.node == node)
     }
 
-    /// How many nodes of a group are on their way out.
-    pub(super) fn of_group(&self, group: &str) -> usize {
-        self.0.iter().filter(|d| d.group.as_ref() == group).count()
+    /// The group of each node on its way out.
+    pub(super) fn groups(&self) -> impl Iterator<Item = Slot> {
+        self.0.iter().map(|d| d.group)
+    }
+
+    /// Whether any node's pods are about to move.
+    pub(super) fn any_drains(&self) -> bool {
+        self.0.iter().any(|d| d.drain)
     }
 
     /// When the next step of each is due.
@@ -64,7 +70,7 @@ impl Deletions {
 
 impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// Looks for nodes that are not needed and marks those that may go for deletion.
-    pub(super) async fn scale_down(&mut self, pass: &Pass, report: &mut LoopReport) -> Result<(), LoopError> {
+    pub(super) async fn scale_down(&mut self, pass: &mut Pass<'_>, report: &mut LoopReport) -> Result<(), LoopError> {
         let any = self.find_unneeded(pass).await;
         let rests = !any && self.settings.generation.rests_without_candidates();
         if rests || pass.hold_scale_down || self.cooldown_ends(pass.now).is_some() {
@@ -72,9 +78,8 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
             return Ok(());
         }
         // Counted for the lower ends of the limits, which are not modelled; a failure stops every removal all the same.
-        let templates = self.state.templates.all();
         let counts = self.settings.generation.counts_by_node();
-        if counts && Usage::count(&mut self.client, &self.settings, pass, &templates).await.is_err() {
+        if counts && Usage::count(&mut self.client, &self.settings, pass, &self.state.templates).await.is_err() {
             return Ok(());
         }
         let removable = self.removable(pass).await;
@@ -91,13 +96,13 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     }
 
     /// Which of the nodes are of a group: only those get soft taints, or lose them. The taints themselves are not modelled.
-    async fn look_for_soft_taints(&mut self, pass: &Pass) {
+    async fn look_for_soft_taints(&mut self, pass: &Pass<'_>) {
         // All of them were asked about before: these are calls only where the answer was "not ours".
         if self.client.quiet {
             return;
         }
-        for seen in &pass.nodes {
-            let _ = self.client.known_group_of_view(&seen.view).await;
+        for seen in &pass.roster.seen {
+            let _ = self.client.known_group_of_seen(seen).await;
         }
     }
 
@@ -131,7 +136,8 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         for Removable { node, group, drain } in nodes {
             self.state.last_delete = Some(now);
             let name = node.name.clone();
-            report.actions.push(Action::DeletionStarted { node: name.clone(), group: group.to_string(), drain });
+            let group_id = self.client.name(group).to_string();
+            report.actions.push(Action::DeletionStarted { node: name.clone(), group: group_id, drain });
             self.state.deletions.0.push(Deletion { node: name, group, drain, phase: Phase::Marked { due } });
         }
         self.state.registry.recalculate(&mut self.client).await;
@@ -151,7 +157,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         for deletion in begun {
             match self.advance(&deletion, now).await {
                 Ok(true) => {
-                    let (node, group) = (deletion.node, deletion.group.to_string());
+                    let (node, group) = (deletion.node, self.client.name(deletion.group).to_string());
                     report.actions.push(Action::Deleted { node, group });
                 }
                 Ok(false) => self.state.deletions.0.push(deletion),
@@ -166,7 +172,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
             return Ok(());
         }
         // Asked for whether the group goes to nought at once, which is not modelled.
-        let options = self.client.options(&deletion.group, &self.settings.group_options()).await;
+        let options = self.client.options(deletion.group, &self.settings.group_options()).await;
         options.map_err(|e| format!("no options of its group: {e}"))?;
         let (_, pods) = self.look_at(&deletion.node).await?;
         if !deletion.drain && !pods.is_empty() {
@@ -194,16 +200,14 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         let node = node.to_ref();
         let group = self.client.group_of(&node).await.map_err(|e| format!("no group: {e}"))?;
         let group = group.ok_or("it is of no group")?;
-        self.client.delete_nodes(&group, &[node]).await.map_err(|e| e.to_string())?;
+        self.client.delete_nodes(group, &[node]).await.map_err(|e| e.to_string())?;
         Ok(true)
     }
 
     /// The node and the pods on it that have to move.
     async fn look_at(&mut self, name: &str) -> Result<(Arc<NodeView>, Vec<Arc<PodView>>), String> {
-        let nodes = self.cluster.nodes().await;
-        let node = nodes.into_iter().find(|n| n.name == name).ok_or("it is gone")?;
-        let mut pods = self.cluster.pods().await;
-        pods.retain(|pod| pod.node.as_deref() == Some(name) && !pod.daemon);
+        let (node, mut pods) = self.cluster.node_and_pods(name).await.ok_or("it is gone")?;
+        pods.retain(|pod| !pod.daemon);
         Ok((node, pods))
     }
 
@@ -211,7 +215,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     async fn give_up(&mut self, deletion: Deletion, reason: String, report: &mut LoopReport) {
         // The node may be gone, which is why it failed.
         let _ = self.cluster.untaint(&deletion.node).await;
-        let (node, group) = (deletion.node, deletion.group.to_string());
+        let (node, group) = (deletion.node, self.client.name(deletion.group).to_string());
         report.actions.push(Action::DeletionFailed { node, group, reason });
     }
 }

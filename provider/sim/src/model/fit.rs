@@ -1,6 +1,7 @@
 //! Which pod fits which node: node selector, taints, resources.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use stoker_core::base::kinds::Taint;
@@ -10,9 +11,9 @@ use stoker_core::market::sharing::Slices;
 use super::ca_client::NodeRef;
 use super::cluster::{NodeAffinity, NodeView, PodView, Requests};
 
-/// A node in a simulation, with the pods on it.
+/// What of a node in a simulation stays as it is while pods come and go.
 #[derive(Debug, Clone)]
-pub(super) struct SimNode {
+pub(super) struct Frame {
     /// What the door would be told of it.
     pub(super) node: NodeRef,
     /// Taints.
@@ -23,14 +24,10 @@ pub(super) struct SimNode {
     pub(super) allocatable: Resources,
     /// GPU resources under other names, left to pods.
     pub(super) slices: Slices,
-    /// The pods on it.
-    pub(super) pods: Vec<Arc<PodView>>,
-    /// What those and, on a node made up, its daemon pods ask for.
-    pub(super) used: Requests,
 }
 
-impl SimNode {
-    /// A node of the cluster without its pods.
+impl Frame {
+    /// Of a node of the cluster.
     pub(super) fn of(view: &NodeView, ready: bool) -> Self {
         Self {
             node: view.to_ref(),
@@ -38,9 +35,32 @@ impl SimNode {
             open: ready && !view.unschedulable,
             allocatable: view.allocatable,
             slices: view.slices.clone(),
-            pods: Vec::new(),
-            used: Requests::default(),
         }
+    }
+}
+
+/// A node in a simulation, with the pods on it.
+#[derive(Debug, Clone)]
+pub(super) struct SimNode {
+    pub(super) frame: Arc<Frame>,
+    /// The pods on it.
+    pub(super) pods: Vec<Arc<PodView>>,
+    /// What those and, on a node made up, its daemon pods ask for.
+    pub(super) used: Requests,
+}
+
+impl Deref for SimNode {
+    type Target = Frame;
+
+    fn deref(&self) -> &Frame {
+        &self.frame
+    }
+}
+
+impl SimNode {
+    /// A node without pods.
+    pub(super) fn new(frame: impl Into<Arc<Frame>>, used: Requests) -> Self {
+        Self { frame: frame.into(), pods: Vec::new(), used }
     }
 
     /// Whether the pod may run here: its selector, the taints, the room left.
@@ -106,28 +126,4 @@ fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String
 
 fn admits(affinity: &NodeAffinity, labels: &BTreeMap<String, String>) -> bool {
     affinity.iter().all(|(key, values)| labels.get(key).is_some_and(|value| values.contains(value)))
-}
-
-/// The cluster's nodes with their pods.
-pub(super) fn place(nodes: impl Iterator<Item = SimNode>, pods: &[Arc<PodView>]) -> Vec<SimNode> {
-    let mut placed: Vec<SimNode> = nodes.collect();
-    let index: BTreeMap<String, usize> = placed.iter().enumerate().map(|(i, n)| (n.node.name.clone(), i)).collect();
-    for pod in pods {
-        let at = pod.node.as_ref().and_then(|name| index.get(name));
-        if let Some(node) = at.and_then(|i| placed.get_mut(*i)) {
-            node.put(pod);
-        }
-    }
-    placed
-}
-
-/// Puts the pod on the first of the nodes that takes it and that `may` allows; answers whether there was one.
-pub(super) fn first_fit(nodes: &mut [SimNode], pod: &Arc<PodView>, may: impl Fn(&SimNode) -> bool) -> bool {
-    match nodes.iter_mut().find(|node| may(node) && node.takes(pod)) {
-        Some(node) => {
-            node.put(pod);
-            true
-        }
-        None => false,
-    }
 }

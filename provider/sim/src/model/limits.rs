@@ -1,6 +1,6 @@
 //! The limits of the whole cluster: cores, memory, GPUs by kind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stoker_core::catalogue::template::Resources;
@@ -11,6 +11,7 @@ use super::client::Client;
 use super::cluster::Requests;
 use super::fit::has_label;
 use super::settings::Settings;
+use super::templates::Templates;
 
 /// What the nodes of the cluster have, coming ones too.
 #[derive(Debug, Clone, Default)]
@@ -28,31 +29,38 @@ impl Usage {
     pub(super) async fn count<D: CaClient>(
         client: &mut Client<D>,
         settings: &Settings,
-        pass: &Pass,
-        templates: &BTreeMap<String, Arc<Template>>,
+        pass: &Pass<'_>,
+        templates: &Templates,
     ) -> Result<Self, String> {
+        let (seen, nodes) = (&pass.roster.seen, &pass.roster.room.nodes);
         // Nothing asks for it before there is a node to look at, or a limit.
-        let unused = pass.snapshot.is_empty() && settings.max_gpus.is_empty();
+        let unused = nodes.is_empty() && settings.max_gpus.is_empty();
         let gpu_label = if unused { Arc::default() } else { client.gpu_label().await };
         let mut usage = Self { gpu_label, ..Self::default() };
         let by_node = settings.generation.counts_by_node();
         // Where groups are counted by target, what is coming is counted by that alone.
-        let there: BTreeSet<&str> = pass.nodes.iter().map(|seen| seen.view.name.as_str()).collect();
-        for node in pass.snapshot.iter().filter(|node| by_node || there.contains(node.node.name.as_str())) {
-            let name = &node.node.name;
-            let group = client.group_of(&node.node).await.map_err(|e| format!("no group of {name}: {e}"))?;
+        let counted = if by_node { nodes.len() } else { seen.len() };
+        for (at, node) in nodes.iter().enumerate().take(counted) {
+            let group = match seen.get(at).and_then(|seen| seen.group.get()) {
+                Some(group) => Some(*group),
+                None => {
+                    let group = client.group_of(&node.node).await;
+                    group.map_err(|e| format!("no group of {}: {e}", node.node.name))?
+                }
+            };
             if group.is_some() && !by_node {
                 continue;
             }
             let mut gpus = node.allocatable.gpus;
-            if has_label(&node.node, &usage.gpu_label) && gpus == 0 {
+            if gpus == 0 && has_label(&node.node, &usage.gpu_label) {
                 // A node of ours whose GPUs are not there yet counts as its template.
+                let name = &node.node.name;
                 let group = group.ok_or_else(|| format!("{name} has the GPU label, no GPUs, and is of no group"))?;
-                gpus = templates.get(group.as_ref()).map_or(0, |t| t.capacity.gpus);
+                gpus = templates.get(group).map_or(0, |t| t.template.capacity.gpus);
             }
             let Resources { milli_cpu, memory, .. } = node.allocatable;
             let resources = Requests { milli_cpu, memory, gpus, ..Requests::default() };
-            usage.add(&resources, node.node.labels.get(usage.gpu_label.as_ref()).cloned(), 1);
+            usage.add(&resources, node.node.labels.get(usage.gpu_label.as_ref()), 1);
         }
         if !by_node {
             usage.add_targets(client, templates).await?;
@@ -60,27 +68,26 @@ impl Usage {
         Ok(usage)
     }
 
-    async fn add_targets<D: CaClient>(
-        &mut self,
-        client: &mut Client<D>,
-        templates: &BTreeMap<String, Arc<Template>>,
-    ) -> Result<(), String> {
+    async fn add_targets<D: CaClient>(&mut self, client: &mut Client<D>, templates: &Templates) -> Result<(), String> {
         for group in client.node_groups().await.iter() {
-            let size = client.target_size(&group.id).await.map_err(|e| format!("no target size of {}: {e}", group.id))?;
-            let Some(template) = templates.get(&group.id) else { continue };
+            let size = client.target_size(group.slot).await.map_err(|e| format!("no target size of {}: {e}", group.id))?;
+            let Some(template) = templates.get(group.slot).map(|t| &t.template) else { continue };
             let Resources { milli_cpu, memory, gpus, .. } = template.capacity;
-            let kind = template.labels.get(self.gpu_label.as_ref()).cloned();
             let each = Requests { milli_cpu, memory, gpus, ..Requests::default() };
+            let kind = template.labels.get(self.gpu_label.as_ref());
             self.add(&each, kind, u64::try_from(size).unwrap_or_default());
         }
         Ok(())
     }
 
-    fn add(&mut self, each: &Requests, gpu_kind: Option<String>, nodes: u64) {
+    fn add(&mut self, each: &Requests, gpu_kind: Option<&String>, nodes: u64) {
         self.milli_cpu += each.milli_cpu * nodes;
         self.memory += each.memory.0 * nodes;
-        if let Some(kind) = gpu_kind {
-            *self.gpus.entry(kind).or_default() += u64::from(each.gpus) * nodes;
+        let more = u64::from(each.gpus) * nodes;
+        match gpu_kind.map(|kind| (kind, self.gpus.get_mut(kind))) {
+            Some((_, Some(gpus))) => *gpus += more,
+            Some((kind, None)) => drop(self.gpus.insert(kind.clone(), more)),
+            None => {}
         }
     }
 

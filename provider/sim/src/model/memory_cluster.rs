@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use rustc_hash::{FxHashMap, FxHashSet};
 use stoker_core::base::kinds::{Taint, TaintEffect};
 
 use super::cluster::{Cluster, ClusterError, NodeAffinity, NodeView, PodView, Requests, TO_BE_DELETED_TAINT, Toleration};
-use super::fit::SimNode;
+use super::fit::{Frame, SimNode};
 
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,18 @@ pub struct PodSpec {
     pub movable: bool,
 }
 
+/// What the scheduler tells pods apart by.
+type Kind = (Requests, BTreeMap<String, String>, NodeAffinity, Vec<Toleration>);
+
+/// A pod in the queue.
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    /// The number of its kind.
+    kind: usize,
+    /// Whether it is marked as one that no node takes.
+    marked: bool,
+}
+
 /// A cluster in memory.
 ///
 /// Every pod has a controller: one that is evicted or loses its node comes back at once as a new waiting pod of the same name.
@@ -52,7 +65,15 @@ pub struct MemoryCluster {
     /// The nodes with the pods on them, as the scheduler counts them.
     seats: BTreeMap<String, SimNode>,
     /// Pods without a node, oldest first.
-    queue: BTreeSet<(Timestamp, String)>,
+    queue: BTreeMap<(Timestamp, String), Queued>,
+    /// How often a pod came into the queue.
+    queued: u64,
+    /// The kinds of pods that were in the queue.
+    kinds: BTreeMap<Kind, usize>,
+    /// Kinds that no node took when the scheduler last looked.
+    hopeless: FxHashSet<usize>,
+    /// Nodes that may take more than they did then.
+    freed: BTreeSet<String>,
     /// Nodes that changed, or got or lost a pod, since somebody last asked.
     touched: BTreeSet<String>,
     /// Whether a waiting pod may find a place that it did not find before.
@@ -62,12 +83,16 @@ pub struct MemoryCluster {
 
 impl MemoryCluster {
     /// An empty cluster.
-    pub const fn new(scoring: Scoring) -> Self {
+    pub fn new(scoring: Scoring) -> Self {
         Self {
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
             seats: BTreeMap::new(),
-            queue: BTreeSet::new(),
+            queue: BTreeMap::new(),
+            queued: 0,
+            kinds: BTreeMap::new(),
+            hopeless: FxHashSet::default(),
+            freed: BTreeSet::new(),
             touched: BTreeSet::new(),
             stirred: false,
             scoring,
@@ -103,17 +128,28 @@ impl MemoryCluster {
                 }
                 self.touched.insert(node.clone());
             }
-            None => drop(self.queue.insert((pod.created_at, pod.id.clone()))),
+            None => self.enqueue(&pod),
         }
         self.stirred = true;
         self.pods.insert(pod.id.clone(), pod);
     }
 
+    fn enqueue(&mut self, pod: &PodView) {
+        let kind = (pod.requests.clone(), pod.node_selector.clone(), pod.node_affinity.clone(), pod.tolerations.clone());
+        let next = self.kinds.len();
+        let kind = *self.kinds.entry(kind).or_insert(next);
+        self.queue.insert((pod.created_at, pod.id.clone()), Queued { kind, marked: pod.unschedulable });
+        self.queued += 1;
+    }
+
     /// Lets a pod that waits bear more taints.
     pub fn tolerate(&mut self, id: &str, more: impl IntoIterator<Item = Toleration>) {
-        if let Some(pod) = self.pods.get_mut(id) {
-            Arc::make_mut(pod).tolerations.extend(more);
-            self.stirred = true;
+        let Some(pod) = self.pods.get_mut(id) else { return };
+        Arc::make_mut(pod).tolerations.extend(more);
+        self.stirred = true;
+        let pod = Arc::clone(pod);
+        if pod.node.is_none() {
+            self.enqueue(&pod);
         }
     }
 
@@ -131,6 +167,7 @@ impl MemoryCluster {
             Some(node) => {
                 if let Some(seat) = self.seats.get_mut(node) {
                     seat.drop_pod(id);
+                    self.freed.insert(node.clone());
                 }
                 self.touched.insert(node.clone());
             }
@@ -149,7 +186,7 @@ impl MemoryCluster {
             if bound.peek().is_some()
                 && let Some(node) = self.nodes.get(&name)
             {
-                let mut seat = SimNode::of(node, node.ready());
+                let mut seat = SimNode::new(Frame::of(node, node.ready()), Requests::default());
                 bound.for_each(|pod| seat.put(pod));
                 self.seats.insert(name.clone(), seat);
             }
@@ -161,7 +198,9 @@ impl MemoryCluster {
     fn reseat(&mut self, name: &str) {
         let Some(node) = self.nodes.get(name) else { return };
         let (pods, used) = self.seats.remove(name).map(|seat| (seat.pods, seat.used)).unwrap_or_default();
-        self.seats.insert(name.to_owned(), SimNode { pods, used, ..SimNode::of(node, node.ready()) });
+        let frame = Arc::new(Frame::of(node, node.ready()));
+        self.seats.insert(name.to_owned(), SimNode { frame, pods, used });
+        self.freed.insert(name.to_owned());
         self.touched.insert(name.to_owned());
         self.stirred = true;
     }
@@ -227,7 +266,12 @@ impl MemoryCluster {
 
     /// The pods without a node, oldest first.
     pub fn waiting(&self) -> impl Iterator<Item = &Arc<PodView>> {
-        self.queue.iter().filter_map(|(_, id)| self.pods.get(id))
+        self.queue.keys().filter_map(|(_, id)| self.pods.get(id))
+    }
+
+    /// How often a pod came to wait.
+    pub(crate) const fn queued(&self) -> u64 {
+        self.queued
     }
 
     /// Whether any pod has no node.
@@ -243,36 +287,75 @@ impl MemoryCluster {
     /// One pass of the scheduler: binds each waiting pod, oldest first, and marks those that no node takes. Answers what was bound
     /// where.
     pub fn schedule(&mut self) -> Vec<(String, String)> {
-        if self.queue.is_empty() || !std::mem::take(&mut self.stirred) {
+        if self.queue.is_empty() {
+            self.hopeless.clear();
+            self.freed.clear();
             return Vec::new();
         }
+        if !std::mem::take(&mut self.stirred) {
+            return Vec::new();
+        }
+        let (hopeless, freed) = (std::mem::take(&mut self.hopeless), std::mem::take(&mut self.freed));
         let mut bound = Vec::new();
-        for (created_at, id) in self.queue.clone() {
+        // Nodes only fill while this looks: what none took is taken by none for the rest of it.
+        let mut failed: FxHashMap<usize, bool> = FxHashMap::default();
+        for ((created_at, id), Queued { kind, marked }) in self.to_try(&hopeless, &freed, &mut failed) {
             let Some(pod) = self.pods.get(&id).cloned() else { continue };
-            match Self::choose(self.scoring, &mut self.seats, &pod) {
-                Some((name, seat)) => {
-                    let pod = Arc::new(PodView { unschedulable: false, node: Some(name.clone()), ..PodView::clone(&pod) });
-                    seat.put(&pod);
-                    self.queue.remove(&(created_at, id.clone()));
-                    self.touched.insert(name.clone());
-                    bound.push((id.clone(), name.clone()));
-                    self.pods.insert(id, pod);
+            let name = match failed.get(&kind) {
+                Some(true) => None,
+                _ if hopeless.contains(&kind) => {
+                    let nodes = freed.iter().filter_map(|name| self.seats.get_key_value(name));
+                    self.choose(nodes, &pod)
                 }
-                None if !pod.unschedulable => {
-                    self.pods.insert(id, Arc::new(PodView { unschedulable: true, ..PodView::clone(&pod) }));
-                }
-                None => {}
+                _ => self.choose(self.seats.iter(), &pod),
+            };
+            if let Some(name) = name
+                && let Some(seat) = self.seats.get_mut(&name)
+            {
+                let pod = Arc::new(PodView { unschedulable: false, node: Some(name.clone()), ..PodView::clone(&pod) });
+                seat.put(&pod);
+                self.queue.remove(&(created_at, id.clone()));
+                self.touched.insert(name.clone());
+                bound.push((id.clone(), name));
+                self.pods.insert(id, pod);
+                continue;
+            }
+            failed.insert(kind, true);
+            if !marked {
+                self.pods.insert(id.clone(), Arc::new(PodView { unschedulable: true, ..PodView::clone(&pod) }));
+                self.queue.insert((created_at, id), Queued { kind, marked: true });
             }
         }
+        self.hopeless = self.queue.values().map(|queued| queued.kind).collect();
         bound
     }
 
-    fn choose<'a>(
-        scoring: Scoring,
-        seats: &'a mut BTreeMap<String, SimNode>,
-        pod: &PodView,
-    ) -> Option<(&'a String, &'a mut SimNode)> {
-        let mut fitting = seats.iter_mut().filter(|(_, node)| node.takes(pod));
+    /// The pods in the queue that a node may take, or that are not marked yet. `failed` is told of the kinds that no node took before and
+    /// that those which may take more do not take either.
+    fn to_try(
+        &self,
+        hopeless: &FxHashSet<usize>,
+        freed: &BTreeSet<String>,
+        failed: &mut FxHashMap<usize, bool>,
+    ) -> Vec<((Timestamp, String), Queued)> {
+        let mut all = Vec::new();
+        for (key, queued) in &self.queue {
+            let fails = hopeless.contains(&queued.kind)
+                && *failed.entry(queued.kind).or_insert_with(|| {
+                    let takes =
+                        |pod: &Arc<PodView>| freed.iter().any(|name| self.seats.get(name).is_some_and(|seat| seat.takes(pod)));
+                    !self.pods.get(&key.1).is_some_and(takes)
+                });
+            if !fails || !queued.marked {
+                all.push((key.clone(), *queued));
+            }
+        }
+        all
+    }
+
+    /// The name of the node that the pod is bound to, of these.
+    fn choose<'a>(&self, nodes: impl Iterator<Item = (&'a String, &'a SimNode)>, pod: &PodView) -> Option<String> {
+        let mut fitting = nodes.filter(|(_, node)| node.takes(pod));
         let free = |node: &SimNode| {
             (
                 node.allocatable.gpus.saturating_sub(node.used.gpus),
@@ -280,11 +363,12 @@ impl MemoryCluster {
                 node.allocatable.milli_cpu.saturating_sub(node.used.milli_cpu),
             )
         };
-        match scoring {
+        let chosen = match self.scoring {
             Scoring::FirstFit => fitting.next(),
             Scoring::MostAllocated => fitting.min_by_key(|(_, node)| free(node)),
             Scoring::LeastAllocated => fitting.min_by_key(|(_, node)| Reverse(free(node))),
-        }
+        };
+        chosen.map(|(name, _)| name.clone())
     }
 
     fn change(&mut self, name: &str, by: impl FnOnce(&mut NodeView)) -> bool {
@@ -314,6 +398,12 @@ impl Cluster for MemoryCluster {
 
     async fn pods(&mut self) -> Vec<Arc<PodView>> {
         self.pods.values().cloned().collect()
+    }
+
+    async fn node_and_pods(&mut self, name: &str) -> Option<(Arc<NodeView>, Vec<Arc<PodView>>)> {
+        let mut pods = self.pods_on(name).to_vec();
+        pods.sort_by(|a, b| a.id.cmp(&b.id));
+        Some((self.nodes.get(name).cloned()?, pods))
     }
 
     async fn taint_to_be_deleted(&mut self, node: &str, now: Timestamp) -> Result<(), ClusterError> {

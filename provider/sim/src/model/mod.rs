@@ -40,6 +40,7 @@
 mod autoscaler;
 mod backoff;
 mod binpack;
+mod by_group;
 mod ca_client;
 mod cleanup;
 mod client;
@@ -54,6 +55,7 @@ mod readiness;
 mod registry;
 mod report;
 mod scale_up;
+mod seen;
 mod settings;
 mod templates;
 #[cfg(test)]

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::by_group::{ByGroup, Slot};
 use super::ca_client::{CaClient, FAKE_UNREGISTERED, NodeRef};
 use super::registry::Scope;
-use super::templates::Seen;
+use super::seen::Seen;
 use super::time::after;
 
 /// What the nodes and instances of a group are.
@@ -24,7 +25,7 @@ pub(super) struct Readiness {
 impl Readiness {
     fn count(&mut self, seen: &Seen, max_startup: SignedDuration, now: Timestamp) {
         self.registered += 1;
-        if seen.view.to_be_deleted_since().is_some() {
+        if seen.leaving_since.is_some() {
             // The door cannot say whether the instance is still there; the mark decides.
         } else if seen.ready {
             self.ready += 1;
@@ -40,7 +41,7 @@ impl Readiness {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Census {
     /// By group; a group without any node or instance is not in it.
-    pub(super) groups: BTreeMap<String, Readiness>,
+    pub(super) groups: ByGroup<Readiness>,
     /// Over all nodes of the cluster, foreign ones too.
     pub(super) total: Readiness,
 }
@@ -55,24 +56,27 @@ impl Census {
         let defaults = scope.settings.group_options();
         // A node whose options cannot be read is judged by those of the node before it, as in the original.
         let mut max_startup = scope.settings.max_node_startup;
+        let mut known = ByGroup::default();
         let mut census = Self::default();
         for seen in nodes {
-            if let Some(group) = scope.client.known_group_of_view(&seen.view).await {
-                max_startup = startup_time(scope, &group, max_startup).await;
-                census.groups.entry(group.to_string()).or_default().count(seen, max_startup, scope.now);
+            if let Some(group) = scope.client.known_group_of_seen(seen).await {
+                max_startup = startup_time(scope, group, max_startup, &mut known).await;
+                if let Some(of_group) = census.groups.or_default(group) {
+                    of_group.count(seen, max_startup, scope.now);
+                }
             }
             // Where the group has a say in it, the total over all groups asks for each node again.
             if scope.settings.generation.startup_time_from_options()
-                && let Some(group) = scope.client.known_group_of_view(&seen.view).await
+                && let Some(group) = scope.client.known_group_of_seen(seen).await
             {
-                max_startup = startup_time(scope, &group, max_startup).await;
+                max_startup = startup_time(scope, group, max_startup, &mut known).await;
             }
             census.total.count(seen, max_startup, scope.now);
         }
         for (id, since) in unregistered {
             let Some(group) = scope.client.known_group_of(&NodeRef::fake(id, FAKE_UNREGISTERED)).await else { continue };
-            let Ok(options) = scope.client.options(&group, &defaults).await else { continue };
-            let side = census.groups.entry(group.to_string()).or_default();
+            let Ok(options) = scope.client.options(group, &defaults).await else { continue };
+            let Some(side) = census.groups.or_default(group) else { continue };
             if after(*since, options.max_node_provision) <= scope.now {
                 side.long_unregistered += 1;
             } else {
@@ -83,14 +87,25 @@ impl Census {
     }
 }
 
-/// How long a node of that group may take to become Ready. A filled answer has no field for it and so makes it nought.
-async fn startup_time<D: CaClient>(scope: &mut Scope<'_, D>, group: &str, before: SignedDuration) -> SignedDuration {
+/// How long a node of that group may take to become Ready. A filled answer has no field for it and so makes it nought. Without a transcript
+/// it is asked for once a group.
+async fn startup_time<D: CaClient>(
+    scope: &mut Scope<'_, D>,
+    group: Slot,
+    before: SignedDuration,
+    known: &mut ByGroup<SignedDuration>,
+) -> SignedDuration {
     if !scope.settings.generation.startup_time_from_options() {
         return before;
     }
-    match scope.client.own_options(group, &scope.settings.group_options()).await {
+    if let Some(known) = known.get(group).filter(|_| scope.client.quiet) {
+        return *known;
+    }
+    let time = match scope.client.own_options(group, &scope.settings.group_options()).await {
         Ok(None) => scope.settings.max_node_startup,
         Ok(Some(_)) => SignedDuration::ZERO,
-        Err(_) => before,
-    }
+        Err(_) => return before,
+    };
+    known.insert(group, time);
+    time
 }

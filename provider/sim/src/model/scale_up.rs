@@ -1,34 +1,46 @@
 //! Growing: which pods wait, which groups would help, which is asked, and the minimum sizes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::autoscaler::{Autoscaler, Pass};
-use super::binpack::{Kind, estimate, fitting, kinds};
-use super::ca_client::{CaClient, ExpanderOption, GroupInfo};
+use super::binpack::{Kind, KindKey, estimate, fitting, kind_of, kinds};
+use super::by_group::Slot;
+use super::ca_client::{CaClient, ExpanderOption};
+use super::client::Listed;
 use super::cluster::{Cluster, PodView};
 use super::expander::choose;
-use super::fit::first_fit;
 use super::limits::Usage;
 use super::report::{Action, LoopReport, OptionSeen, ScaleUp, Skip};
+use super::seen::Roster;
 use super::time::{after, count};
 
 impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// The pods that neither what is there nor what is coming can take. Pods that a drain is about to move wait like the others.
     /// Those that fit are put in their place in the snapshot.
-    pub(super) fn waiting(&self, pass: &mut Pass, pods: &[Arc<PodView>]) -> Vec<Arc<PodView>> {
+    pub(super) fn waiting(&self, pass: &mut Pass<'_>) -> Vec<Arc<PodView>> {
+        let deletions = Some(&self.state.deletions).filter(|deletions| deletions.any_drains());
         let disruption = |pod: &PodView| {
-            let draining = pod.node.as_ref().is_some_and(|node| self.state.deletions.is_draining(node));
+            let draining = pod.node.as_ref().zip(deletions).is_some_and(|(node, deletions)| deletions.is_draining(node));
             draining && pod.movable && !pod.daemon
         };
-        let mut waiting: Vec<Arc<PodView>> = pods.iter().filter(|p| p.is_waiting() || disruption(p)).cloned().collect();
-        waiting.retain(|pod| !first_fit(&mut pass.snapshot, pod, |_| true));
+        let Roster { pods, room, .. } = &mut *pass.roster;
+        // Nodes only fill: what did not take a pod takes none like it.
+        let mut looked: BTreeMap<KindKey<'_>, usize> = BTreeMap::new();
+        let mut waiting = Vec::new();
+        for pod in pods.iter().filter(|p| p.is_waiting() || disruption(p)) {
+            let from = looked.entry(kind_of(pod)).or_default();
+            let found = room.first_fit(*from, pod, |_| true);
+            *from = found.unwrap_or(room.nodes.len());
+            waiting.extend(found.is_none().then(|| Arc::clone(pod)));
+        }
         waiting
     }
 
     /// Looks for a group to grow for the waiting pods, and asks it.
-    pub(super) async fn scale_up(&mut self, pass: &mut Pass, waiting: Vec<Arc<PodView>>, report: &mut LoopReport) {
+    pub(super) async fn scale_up(&mut self, pass: &mut Pass<'_>, waiting: Vec<Arc<PodView>>, report: &mut LoopReport) {
         report.waiting_pods = waiting.len();
         report.scale_up = if waiting.is_empty() {
             ScaleUp::NotNeeded
@@ -50,15 +62,14 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         oldest.max(oldest_gpu).filter(|until| now < *until)
     }
 
-    async fn grow_for(&mut self, pass: &Pass, waiting: &[Arc<PodView>], report: &mut LoopReport) -> ScaleUp {
+    async fn grow_for(&mut self, pass: &Pass<'_>, waiting: &[Arc<PodView>], report: &mut LoopReport) -> ScaleUp {
         let kinds = kinds(waiting);
-        let templates = self.state.templates.all();
         let groups = self.client.node_groups().await;
-        let untold = groups.iter().find(|g| !templates.contains_key(&g.id));
+        let untold = groups.iter().find(|g| self.state.templates.get(g.slot).is_none());
         if let Some(group) = untold.filter(|_| self.settings.generation.missing_template_blocks_all()) {
             return ScaleUp::Uncountable(format!("{} has no template", group.id));
         }
-        let usage = match Usage::count(&mut self.client, &self.settings, pass, &templates).await {
+        let usage = match Usage::count(&mut self.client, &self.settings, pass, &self.state.templates).await {
             Ok(usage) => usage,
             Err(why) => return ScaleUp::Uncountable(why),
         };
@@ -67,7 +78,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
             match self.usable(group, &usage, pass.now).await {
                 Ok(()) => open.push(group.clone()),
                 Err(skip) => {
-                    report.skipped.insert(group.id.clone(), skip);
+                    report.skipped.insert(group.id.to_string(), skip);
                 }
             }
         }
@@ -76,7 +87,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
             match self.option(&group, &kinds, pass).await {
                 Some(option) => options.push(option),
                 None => {
-                    report.skipped.insert(group.id, Skip::NoPodFits);
+                    report.skipped.insert(group.id.to_string(), Skip::NoPodFits);
                 }
             }
         }
@@ -84,19 +95,22 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
             return ScaleUp::NoOptions;
         }
         report.options = options.iter().map(seen).collect();
+        let templates = self.state.templates.all(&self.client);
         let Some(best) = choose(&mut self.client, &self.settings, &templates, &mut self.state.lots, options).await else {
             return ScaleUp::FilteredOut;
         };
-        let Some(group) = groups.iter().find(|g| g.id == best.group) else { return ScaleUp::NoOptions };
-        let Some(nodes) = self.capped(best.node_count, count(pass.snapshot.len())) else { return ScaleUp::MaxNodesTotal };
-        let Some(template) = templates.get(&group.id) else { return ScaleUp::NoOptions };
-        let nodes = usage.allowed(&self.settings, template, nodes);
-        let Ok(size) = self.client.target_size(&group.id).await else { return ScaleUp::Failed };
+        let Some(group) = groups.iter().find(|g| *g.id == best.group) else { return ScaleUp::NoOptions };
+        let Some(nodes) = self.capped(best.node_count, count(pass.roster.room.nodes.len())) else {
+            return ScaleUp::MaxNodesTotal;
+        };
+        let Some(template) = self.state.templates.get(group.slot) else { return ScaleUp::NoOptions };
+        let nodes = usage.allowed(&self.settings, &template.template, nodes);
+        let Ok(size) = self.client.target_size(group.slot).await else { return ScaleUp::Failed };
         let nodes = nodes.min(group.max - size);
         if nodes <= 0 {
             return ScaleUp::NoOptions;
         }
-        let asked = self.ask_for(&group.id, nodes, false, pass.now, report).await;
+        let asked = self.ask_for(group.slot, nodes, false, pass.now, report).await;
         if !asked {
             return ScaleUp::Failed;
         }
@@ -105,19 +119,19 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     }
 
     /// Whether a group may grow by at least one node.
-    async fn usable(&mut self, group: &GroupInfo, usage: &Usage, now: Timestamp) -> Result<(), Skip> {
-        self.healthy(&group.id, now)?;
-        let size = self.client.target_size(&group.id).await.map_err(|_| Skip::TargetSize)?;
+    async fn usable(&mut self, group: &Listed, usage: &Usage, now: Timestamp) -> Result<(), Skip> {
+        self.healthy(group.slot, now)?;
+        let size = self.client.target_size(group.slot).await.map_err(|_| Skip::TargetSize)?;
         if size >= group.max {
             return Err(Skip::AtMax);
         }
         // Asked for whether the group goes from nought to its maximum at once, which is not modelled.
-        let _ = self.client.options(&group.id, &self.settings.group_options()).await;
-        let template = self.state.templates.get(&group.id).ok_or(Skip::NoTemplate)?;
+        let _ = self.client.options(group.slot, &self.settings.group_options()).await;
+        let template = self.state.templates.get(group.slot).ok_or(Skip::NoTemplate)?;
         if usage.allowed(&self.settings, &template.template, 1) < 1 { Err(Skip::Limit) } else { Ok(()) }
     }
 
-    fn healthy(&self, group: &str, now: Timestamp) -> Result<(), Skip> {
+    fn healthy(&self, group: Slot, now: Timestamp) -> Result<(), Skip> {
         if self.state.registry.is_unhealthy(group, &self.settings) {
             return Err(Skip::Unhealthy);
         }
@@ -128,20 +142,20 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     }
 
     /// What the group could do for the pods, within its own maximum.
-    async fn option(&mut self, group: &GroupInfo, kinds: &[Kind], pass: &Pass) -> Option<ExpanderOption> {
-        let template = self.state.templates.get(&group.id)?.clone();
+    async fn option(&mut self, group: &Listed, kinds: &[Kind], pass: &Pass<'_>) -> Option<ExpanderOption> {
+        let template = Arc::clone(self.state.templates.get(group.slot)?);
         let fitting = fitting(kinds, &template);
         if fitting.is_empty() {
             return None;
         }
-        let size = self.client.target_size(&group.id).await.ok()?;
+        let size = self.client.target_size(group.slot).await.ok()?;
         let mut limit = (group.max - size).min(self.settings.max_nodes_per_scale_up);
         if self.settings.max_nodes_total > 0 {
-            limit = limit.min(self.settings.max_nodes_total - count(pass.snapshot.len()));
+            limit = limit.min(self.settings.max_nodes_total - count(pass.roster.room.nodes.len()));
         }
         let (node_count, pods) = estimate(fitting, &template, limit);
-        let _ = self.client.options(&group.id, &self.settings.group_options()).await;
-        (node_count > 0).then(|| ExpanderOption { group: group.id.clone(), node_count, pods })
+        let _ = self.client.options(group.slot, &self.settings.group_options()).await;
+        (node_count > 0).then(|| ExpanderOption { group: group.id.to_string(), node_count, pods })
     }
 
     /// As many of the nodes as the cluster may still have; `None` where that is none.
@@ -152,12 +166,12 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     }
 
     /// Asks a group for more nodes and notes the request, or leaves the group alone where it refused. Answers whether it took it.
-    async fn ask_for(&mut self, group: &str, delta: i32, for_min_size: bool, now: Timestamp, report: &mut LoopReport) -> bool {
+    async fn ask_for(&mut self, group: Slot, delta: i32, for_min_size: bool, now: Timestamp, report: &mut LoopReport) -> bool {
         // Metrics name the kind of GPU.
         let _ = self.client.gpu_label().await;
         let result = self.client.increase_size(group, delta).await;
         let (registry, mut scope) = self.registry(now, &mut report.actions);
-        let group_id = group.to_owned();
+        let group_id = scope.client.name(group).to_string();
         match result {
             Ok(()) => {
                 scope.actions.push(Action::ScaledUp { group: group_id, delta, for_min_size });
@@ -178,30 +192,42 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     }
 
     /// Asks every group below its minimum for what it lacks. The first refusal ends it for this loop.
-    pub(super) async fn raise_to_min_size(&mut self, pass: &Pass, report: &mut LoopReport) {
-        let templates = self.state.templates.all();
-        let Ok(usage) = Usage::count(&mut self.client, &self.settings, pass, &templates).await else { return };
+    pub(super) async fn raise_to_min_size(&mut self, pass: &Pass<'_>, report: &mut LoopReport) {
+        // Without a transcript nobody can tell whether the rest is counted where nothing is to be raised.
+        if self.client.quiet && !self.any_below_min().await {
+            return;
+        }
+        let Ok(usage) = Usage::count(&mut self.client, &self.settings, pass, &self.state.templates).await else { return };
         let mut wanted = Vec::new();
         for group in self.client.node_groups().await.iter() {
-            let Ok(size) = self.client.target_size(&group.id).await else { continue };
-            if size >= group.min || self.healthy(&group.id, pass.now).is_err() {
+            let Ok(size) = self.client.target_size(group.slot).await else { continue };
+            if size >= group.min || self.healthy(group.slot, pass.now).is_err() {
                 continue;
             }
-            let Some(template) = templates.get(&group.id) else { continue };
-            let allowed = usage.allowed(&self.settings, template, group.min - size);
+            let Some(template) = self.state.templates.get(group.slot) else { continue };
+            let allowed = usage.allowed(&self.settings, &template.template, group.min - size);
             if let Some(nodes) = self.capped(allowed, size) {
-                wanted.push((group.id.clone(), nodes));
+                wanted.push((group.slot, nodes));
             }
         }
         if wanted.is_empty() {
             return;
         }
         for (group, nodes) in wanted {
-            if !self.ask_for(&group, nodes, true, pass.now, report).await {
+            if !self.ask_for(group, nodes, true, pass.now, report).await {
                 return;
             }
         }
         self.scaled_up(pass.now).await;
+    }
+
+    async fn any_below_min(&mut self) -> bool {
+        for group in self.client.node_groups().await.iter() {
+            if self.client.target_size(group.slot).await.is_ok_and(|size| size < group.min) {
+                return true;
+            }
+        }
+        false
     }
 }
 

@@ -3,71 +3,57 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
+use super::by_group::{ByGroup, Slot};
 use super::ca_client::{CaClient, NodeRef, Template};
 use super::client::Client;
-use super::cluster::{NodeView, PodView, Requests, STARTUP_TAINT_PREFIXES, TO_BE_DELETED_TAINT};
-use super::fit::SimNode;
+use super::cluster::{NodeView, Requests, STARTUP_TAINT_PREFIXES, TO_BE_DELETED_TAINT};
+use super::fit::{Frame, SimNode};
 use super::report::LoopError;
+use super::seen::{Roster, Seen};
 use super::settings::Generation;
-use super::time::after;
-
-/// How long a node must have been Ready to serve as a template.
-const STABLE: SignedDuration = SignedDuration::from_mins(1);
-
-/// A node as this loop counts it.
-#[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) view: Arc<NodeView>,
-    /// Whether it counts as Ready: its condition, less starting taints and GPUs that are labelled and not there yet.
-    pub(super) ready: bool,
-}
-
-impl Seen {
-    pub(super) fn new(view: Arc<NodeView>, gpu_label: &str) -> Self {
-        let starting = view.taints.iter().any(|t| STARTUP_TAINT_PREFIXES.iter().any(|prefix| t.key.starts_with(prefix)));
-        let gpus_missing = !gpu_label.is_empty() && view.labels.contains_key(gpu_label) && view.allocatable.gpus == 0;
-        Self { ready: view.ready() && !starting && !gpus_missing, view }
-    }
-
-    fn is_good_example(&self, now: Timestamp) -> bool {
-        let stable = self.view.ready_since.is_some_and(|since| after(since, STABLE) <= now);
-        self.ready && stable && !self.view.unschedulable && self.view.to_be_deleted_since().is_none()
-    }
-}
 
 /// The template of a group.
 #[derive(Debug, Clone)]
 pub(super) struct GroupTemplate {
     pub(super) template: Arc<Template>,
+    /// A new node of this group.
+    frame: Arc<Frame>,
     /// What the daemon pods of a node of this group ask for.
     daemons: Requests,
+    /// The node that it is a copy of.
+    copied: Option<Arc<NodeView>>,
     /// Whether a real node stands behind it.
     real: bool,
 }
 
 impl GroupTemplate {
-    /// A new node of this group.
-    pub(super) fn node(&self, name: &str) -> SimNode {
-        SimNode {
-            node: NodeRef {
-                name: name.to_owned(),
-                provider_id: String::new(),
-                labels: Arc::new(self.template.labels.clone()),
-                annotations: Arc::default(),
-            },
-            taints: self.template.taints.clone(),
-            open: true,
-            allocatable: self.template.allocatable,
-            slices: self.template.slices.clone(),
-            pods: Vec::new(),
-            used: self.daemons.clone(),
-        }
+    fn new(template: Arc<Template>, daemons: Requests, copied: Option<Arc<NodeView>>, real: bool) -> Self {
+        let node = NodeRef {
+            name: String::new(),
+            provider_id: String::new(),
+            labels: Arc::new(template.labels.clone()),
+            annotations: Arc::default(),
+        };
+        let (taints, slices) = (template.taints.clone(), template.slices.clone());
+        let frame = Arc::new(Frame { node, taints, open: true, allocatable: template.allocatable, slices });
+        Self { template, frame, daemons, copied, real }
     }
 
-    /// A copy of a real node, without what is only that node's or only for a while.
-    fn from_node(node: &NodeView, pods: &[Arc<PodView>]) -> Self {
+    /// A new node of this group.
+    pub(super) fn node(&self) -> SimNode {
+        SimNode::new(Arc::clone(&self.frame), self.daemons.clone())
+    }
+
+    /// The same with a name.
+    pub(super) fn named_node(&self, name: String) -> SimNode {
+        let node = NodeRef { name, ..self.frame.node.clone() };
+        SimNode::new(Frame { node, ..Frame::clone(&self.frame) }, self.daemons.clone())
+    }
+
+    /// A copy of a real one's node, without what is only that node's or only for a while.
+    fn copy(node: &NodeView) -> Template {
         let mut labels = BTreeMap::clone(&node.labels);
         labels.remove("kubernetes.io/hostname");
         let passing = |key: &str| {
@@ -76,13 +62,7 @@ impl GroupTemplate {
                 || STARTUP_TAINT_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
         };
         let taints = node.taints.iter().filter(|t| !passing(&t.key)).cloned().collect();
-        let daemons = pods
-            .iter()
-            .filter(|p| p.daemon && p.node.as_ref() == Some(&node.name))
-            .fold(Requests::default(), |sum, pod| sum.plus(&pod.requests));
-        let template =
-            Template { labels, taints, capacity: node.capacity, allocatable: node.allocatable, slices: node.slices.clone() };
-        Self { template: Arc::new(template), daemons, real: true }
+        Template { labels, taints, capacity: node.capacity, allocatable: node.allocatable, slices: node.slices.clone() }
     }
 }
 
@@ -90,26 +70,23 @@ impl GroupTemplate {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Templates {
     /// Those made from real nodes, kept while the group is listed.
-    remembered: BTreeMap<String, GroupTemplate>,
-    current: BTreeMap<String, GroupTemplate>,
+    remembered: ByGroup<Arc<GroupTemplate>>,
+    current: ByGroup<Arc<GroupTemplate>>,
 }
 
 impl Templates {
-    pub(super) fn get(&self, group: &str) -> Option<&GroupTemplate> {
+    pub(super) fn get(&self, group: Slot) -> Option<&Arc<GroupTemplate>> {
         self.current.get(group)
     }
 
     /// Those of all groups, as the expander is shown them.
-    pub(super) fn all(&self) -> BTreeMap<String, Arc<Template>> {
-        self.current.iter().map(|(id, t)| (id.clone(), Arc::clone(&t.template))).collect()
+    pub(super) fn all<D: CaClient>(&self, client: &Client<D>) -> BTreeMap<String, Arc<Template>> {
+        self.current.iter().map(|(group, t)| (client.name(group).to_string(), Arc::clone(&t.template))).collect()
     }
 
-    /// When a node becomes an example where its group has none yet.
-    pub(super) fn next_example<'a>(&'a self, nodes: &'a [(Arc<NodeView>, Arc<str>)]) -> impl Iterator<Item = Timestamp> + 'a {
-        nodes
-            .iter()
-            .filter(|(_, group)| self.current.get(group.as_ref()).is_none_or(|t| !t.real))
-            .filter_map(|(node, _)| node.ready_since.map(|since| after(since, STABLE)))
+    /// Whether a real node stands behind that of the group.
+    pub(super) fn is_real(&self, group: Slot) -> bool {
+        self.get(group).is_some_and(|template| template.real)
     }
 
     /// Works them out anew: from a good node of the group, else from memory, else from the door, else from any node.
@@ -117,47 +94,69 @@ impl Templates {
         &mut self,
         client: &mut Client<D>,
         generation: Generation,
-        nodes: &[Seen],
-        pods: &[Arc<PodView>],
+        roster: &Roster,
         now: Timestamp,
     ) -> Result<(), LoopError> {
-        let (good, bad): (Vec<&Seen>, Vec<&Seen>) = nodes.iter().partition(|seen| seen.is_good_example(now));
-        let mut current = BTreeMap::new();
-        for seen in good {
-            if let Some(group) = client.known_group_of_view(&seen.view).await {
-                current.entry(group.to_string()).or_insert_with(|| GroupTemplate::from_node(&seen.view, pods));
+        let nodes = || roster.seen.iter().zip(&roster.room.nodes);
+        let mut current = ByGroup::default();
+        for (seen, node) in nodes().filter(|(seen, _)| seen.is_good_example(now)) {
+            if let Some(group) = client.known_group_of_seen(seen).await.filter(|group| !current.has(*group)) {
+                let template = self.of_node(group, seen, node, true);
+                self.remembered.insert(group, Arc::clone(&template));
+                current.insert(group, template);
             }
         }
-        self.remembered.extend(current.clone());
         let listed = client.node_groups().await;
         for group in listed.iter() {
-            if current.contains_key(&group.id) {
+            if current.has(group.slot) {
                 continue;
             }
-            if let Some(template) = self.remembered.get(&group.id) {
-                current.insert(group.id.clone(), template.clone());
+            if let Some(template) = self.remembered.get(group.slot) {
+                current.insert(group.slot, Arc::clone(template));
                 continue;
             }
-            match client.template(&group.id).await {
-                Ok(template) => {
-                    current.insert(group.id.clone(), GroupTemplate { template, daemons: Requests::default(), real: false });
-                }
+            match client.template(group.slot).await {
+                Ok(template) => current.insert(group.slot, self.of_door(group.slot, template)),
                 Err(source) if generation.template_error_ends_loop() && !source.is_unimplemented() => {
-                    return Err(LoopError::Template { group: group.id.clone(), source });
+                    return Err(LoopError::Template { group: group.id.to_string(), source });
                 }
                 Err(_) => {}
             }
         }
-        self.remembered.retain(|id, _| listed.iter().any(|g| g.id == *id));
-        let disruption = |seen: &&Seen| seen.view.to_be_deleted_since().is_some();
-        for seen in bad.into_iter().filter(|seen| !(generation.leaving_node_is_no_template() && disruption(seen))) {
-            if let Some(group) = client.known_group_of_view(&seen.view).await {
-                current
-                    .entry(group.to_string())
-                    .or_insert_with(|| GroupTemplate { real: false, ..GroupTemplate::from_node(&seen.view, pods) });
+        let kept = listed.iter().filter_map(|group| Some((group.slot, self.remembered.remove(group.slot)?)));
+        self.remembered = kept.collect();
+        let leaving = |seen: &Seen| generation.leaving_node_is_no_template() && seen.leaving_since.is_some();
+        for (seen, node) in nodes().filter(|(seen, _)| !seen.is_good_example(now) && !leaving(seen)) {
+            if let Some(group) = client.known_group_of_seen(seen).await.filter(|group| !current.has(*group)) {
+                current.insert(group, self.of_node(group, seen, node, false));
             }
         }
         self.current = current;
         Ok(())
+    }
+
+    /// That of a node; the one before where it is still the same.
+    fn of_node(&self, group: Slot, seen: &Seen, node: &SimNode, real: bool) -> Arc<GroupTemplate> {
+        let daemons = node.pods.iter().filter(|p| p.daemon).fold(Requests::default(), |sum, pod| sum.plus(&pod.requests));
+        let same = |known: &&Arc<GroupTemplate>| {
+            let copied = known.copied.as_ref().is_some_and(|copied| Arc::ptr_eq(copied, &seen.view));
+            copied && known.real == real && known.daemons == daemons
+        };
+        match self.get(group).filter(same) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let template = Arc::new(GroupTemplate::copy(&seen.view));
+                Arc::new(GroupTemplate::new(template, daemons, Some(Arc::clone(&seen.view)), real))
+            }
+        }
+    }
+
+    /// That of the door; the one before where it is still the same.
+    fn of_door(&self, group: Slot, template: Arc<Template>) -> Arc<GroupTemplate> {
+        let same = |known: &&Arc<GroupTemplate>| known.copied.is_none() && Arc::ptr_eq(&known.template, &template);
+        match self.get(group).filter(same) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(GroupTemplate::new(template, Requests::default(), None, false)),
+        }
     }
 }

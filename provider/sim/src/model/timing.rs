@@ -5,7 +5,6 @@ use jiff::{SignedDuration, Timestamp};
 use super::autoscaler::Autoscaler;
 use super::ca_client::CaClient;
 use super::cluster::Cluster;
-use super::deletion::DELETION_GRACE;
 use super::time::after;
 
 /// How soon a loop follows one that scaled, with frequent loops: what a real one takes to run.
@@ -33,11 +32,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         at.extend(self.state.deletions.deadlines());
         at.extend(self.state.planner.deadlines());
         at.extend(self.cooldown_ends(now).filter(|_| self.state.planner.has_unneeded()));
-        at.extend(self.state.templates.next_example(&last.nodes));
-        for (node, _) in &last.nodes {
-            at.extend(node.to_be_deleted_since().map(|since| after(since, DELETION_GRACE)));
-            at.extend((!node.ready()).then(|| after(node.created_at, settings.max_node_startup)));
-        }
+        at.extend(&last.of_nodes);
         at.into_iter().filter(|at| now < *at).min()
     }
 
