@@ -281,7 +281,11 @@ impl Recorded {
         compare_lists(Part::Explanation, &self.explanations, &explanations, &mut found)?;
         if made.memory != self.after {
             let [recorded, now] = [encode(&self.after, "the memory")?, encode(&made.memory, "the memory")?];
+            let before = found.len();
             difference::trees(Part::Memory, "", &parsed(&recorded)?, &parsed(&now)?, &mut found);
+            if found.len() == before {
+                found.push(Difference::of_text(Part::Memory, &recorded, &now));
+            }
         }
         Ok(found)
     }
@@ -309,7 +313,11 @@ fn without(actions: Vec<Action>, withheld: &[u32]) -> Result<(Vec<Action>, Vec<u
 /// The differences of two lists, which are the same where their text is.
 fn compare_lists(part: Part, recorded: &str, now: &str, found: &mut Vec<Difference>) -> Result<(), StoreError> {
     if recorded != now {
+        let before = found.len();
         difference::lists(part, &parsed::<Vec<_>>(recorded)?, &parsed::<Vec<_>>(now)?, found);
+        if found.len() == before {
+            found.push(Difference::of_text(part, recorded, now));
+        }
     }
     Ok(())
 }

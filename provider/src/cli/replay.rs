@@ -119,7 +119,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
     out::print(args.output.format, &report, ReplayReport::table)?;
     Ok(match &report {
         ReplayReport { differing: 1.., .. } => Exit::Differs,
-        ReplayReport { not_replayable: 1.., .. } => Exit::Short,
+        ReplayReport { not_replayable: 1.., .. } | ReplayReport { decisions: 0, .. } => Exit::Short,
         _ => Exit::Done,
     })
 }

@@ -25,7 +25,7 @@ use stoker_sim::simulate::outcome::Outcome;
 use stoker_sim::simulate::region::{Boot, Spot};
 use stoker_sim::simulate::side_by_side::side_by_side;
 use stoker_sim::simulate::{Setup, World};
-use stoker_sim::spot_month::weather::{GOOD, Weather};
+use stoker_sim::spot_month::weather::GOOD;
 
 use super::args::{MarketArgs, NowArg, OutputArg, duration, whole};
 use super::exit::{CliError, Exit, NotFound};
@@ -174,14 +174,14 @@ impl SimulateArgs {
         let catalogue = &policies.get(of.policy)?.catalogue;
         let mut setup = Setup::new(Arc::clone(&of.demand), catalogue.clone(), of.seed);
         let seconds = seconds(&of.demand);
-        let zones: std::collections::BTreeSet<_> = catalogue.groups.values().map(|group| &group.place.zone).collect();
+        // Of all policies, so that a zone has spot at the same times under each.
+        let places = policies.iter().flat_map(|tried| tried.catalogue.groups.values().map(|group| &group.place));
         let buys_spot = catalogue.policy.pools.iter().any(|pool| pool.prefer.contains(&CapacityType::Spot));
-        let weather = || Weather::draw(of.seed, &GOOD, zones.len(), seconds);
         setup.scoring = self.scoring.into();
         setup.sample_every = (seconds / SAMPLES).max(60);
         setup.world = World {
             boot: Boot::LogNormal { median: self.boot.as_secs_f64(), sigma: BOOT_SIGMA },
-            spot: buys_spot.then(|| Spot { weather: weather(), zone_gpus: ZONE_GPUS }),
+            spot: buys_spot.then(|| Spot::draw(of.seed, &GOOD, places, seconds, ZONE_GPUS)),
             refused_milli: self.no_stock * 10,
             ..World::default()
         };

@@ -50,6 +50,12 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// The text differs, and nothing that can be named: so a decision that differs is never taken for the same.
+    pub(super) fn of_text(part: Part, recorded: &str, now: &str) -> Self {
+        let [recorded, now] = [recorded, now].map(|text| Some(Value::from(text)));
+        Self { part, place: "text".to_owned(), recorded, now, entry: [None, None] }
+    }
+
     /// An action that was left out because it was under way is not planned any more.
     pub(super) fn not_withheld(sum: u32) -> Self {
         let recorded = Some(Value::from(format!("an action with checksum {sum:08x}")));
@@ -80,12 +86,17 @@ impl fmt::Display for Difference {
 /// Characters of a value that are shown.
 const SHOWN: usize = 160;
 
-/// A value in one line, cut where it is long.
-fn shown(value: &Value) -> String {
-    let text = match value {
+/// A value in one line.
+fn text(value: &Value) -> String {
+    match value {
         Value::String(text) => text.clone(),
         value => value.to_string(),
-    };
+    }
+}
+
+/// The same, cut where it is long.
+fn shown(value: &Value) -> String {
+    let text = text(value);
     match text.char_indices().nth(SHOWN) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or(&text)),
         None => text,
@@ -186,8 +197,10 @@ fn fields(value: &Value) -> Option<BTreeMap<Key, &Value>> {
         Value::Object(fields) => Some(fields.iter().map(|(name, value)| (Key::Name(name.clone()), value)).collect()),
         Value::Array(values) => {
             let pair = |value: &'_ Value| value.as_array().is_some_and(|pair| pair.len() == 2 && !pair[0].is_number());
-            let keyed = !values.is_empty() && values.iter().all(pair);
-            let key = |at: usize, value: &'_ Value| if keyed { Key::Name(shown(&value[0])) } else { Key::Number(at) };
+            // Whole, and each once: two that look alike would be one, and what differs in it lost.
+            let names: BTreeSet<String> = values.iter().filter(|value| pair(value)).map(|value| value[0].to_string()).collect();
+            let keyed = !values.is_empty() && names.len() == values.len();
+            let key = |at: usize, value: &'_ Value| if keyed { Key::Name(text(&value[0])) } else { Key::Number(at) };
             let entry = |(at, value)| (key(at, value), if keyed { &value[1] } else { value });
             Some(values.iter().enumerate().map(entry).collect())
         }

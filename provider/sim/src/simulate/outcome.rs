@@ -1,5 +1,7 @@
 //! What came of a simulation.
 
+use std::collections::VecDeque;
+
 use stoker_core::base::units::UsdMicros;
 
 use super::Setup;
@@ -149,23 +151,24 @@ fn percentile(sorted: &[i64], percent: f64) -> f64 {
     low + (value(below as usize + 1) - low) * (at - below)
 }
 
-/// Nodes bought soon after one of the same type was released, while no more was asked for than then.
+/// Nodes bought soon after one of the same type was released, while no more was asked for than then. Each release counts once.
 fn bought_again(region: &Region, wanted: &[Wanted]) -> u64 {
-    let mut released: Vec<Option<i64>> = vec![None; region.types.len()];
+    let mut released: Vec<VecDeque<i64>> = vec![VecDeque::new(); region.types.len()];
     let wanted_at = |of: usize, at: i64| {
         let known = wanted.get(of)?;
         known.get(known.partition_point(|(since, _)| *since <= at).checked_sub(1)?).map(|(_, gpus)| *gpus)
     };
     let mut again = 0;
     for change in &region.changes {
-        let Some(last) = released.get_mut(change.of) else { continue };
+        let Some(released) = released.get_mut(change.of) else { continue };
         if !change.bought {
-            *last = Some(change.at);
-        } else if let Some(at) = last.filter(|at| change.at - at < FLAPS_WITHIN)
-            && wanted_at(change.of, change.at) <= wanted_at(change.of, at)
-        {
+            released.push_back(change.at);
+            continue;
+        }
+        released.retain(|at| change.at - at < FLAPS_WITHIN);
+        let before = released.iter().position(|at| wanted_at(change.of, change.at) <= wanted_at(change.of, *at));
+        if before.and_then(|before| released.remove(before)).is_some() {
             again += 1;
-            *last = None;
         }
     }
     again

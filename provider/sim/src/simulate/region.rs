@@ -1,6 +1,7 @@
 //! The cloud that is bought from: any instance types in any zones, on demand, reserved or as spot.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::ZoneId;
@@ -8,11 +9,11 @@ use stoker_core::base::units::{UsdMicros, UsdPerHour};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::claims::Claim;
 use stoker_core::facts::supply::{Refusal, RefusalKind};
-use stoker_core::market::offer::{CapacityType, Market};
+use stoker_core::market::offer::{CapacityType, Market, Place};
 
 use super::{START, Setup};
 use crate::in_process::cloud::{Cloud, Life};
-use crate::spot_month::weather::Weather;
+use crate::spot_month::weather::{Climate, Weather};
 use crate::world::draw::{Seed, whole};
 
 /// A machine is billed for a minute at least.
@@ -46,10 +47,42 @@ impl Boot {
 /// Spot capacity that comes and goes.
 #[derive(Debug, Clone)]
 pub struct Spot {
-    /// When each zone has it; the catalogue's zones by id, over again where there are more.
-    pub weather: Weather,
+    /// When each zone has it: the zone's place among those of its region.
+    zones: BTreeMap<ZoneId, (Arc<Weather>, usize)>,
     /// Spot GPUs that a zone sells while it is open.
-    pub zone_gpus: u32,
+    zone_gpus: u32,
+}
+
+impl Spot {
+    /// Draws so many seconds of the zones of those places, each region by itself. Whoever is compared on one seed has to be given the
+    /// places of all: the same zone then has spot at the same times under every policy.
+    pub fn draw<'a>(
+        seed: u64,
+        climate: &Climate,
+        places: impl IntoIterator<Item = &'a Place>,
+        seconds: i64,
+        zone_gpus: u32,
+    ) -> Self {
+        let mut regions: BTreeMap<(&str, &str), BTreeSet<&ZoneId>> = BTreeMap::new();
+        for place in places {
+            regions.entry((place.cloud.as_str(), place.region.as_str())).or_default().insert(&place.zone);
+        }
+        let mut zones = BTreeMap::new();
+        for ((cloud, region), of_region) in regions {
+            let own = Seed(seed).stream("spot of a region", &[cloud, region], 0).up_to(i64::MAX - 1).unsigned_abs();
+            let weather = Arc::new(Weather::draw(own, climate, of_region.len(), seconds));
+            zones.extend(of_region.into_iter().enumerate().map(|(at, zone)| (zone.clone(), (Arc::clone(&weather), at))));
+        }
+        Self { zones, zone_gpus }
+    }
+
+    fn is_open(&self, zone: &ZoneId, at: i64) -> bool {
+        self.zones.get(zone).is_some_and(|(weather, own)| weather.is_open(*own, at))
+    }
+
+    fn shuts_after(&self, zone: &ZoneId, at: i64) -> Option<i64> {
+        self.zones.get(zone).and_then(|(weather, own)| weather.shuts_after(*own, at))
+    }
 }
 
 /// A time without stock.
@@ -203,11 +236,10 @@ impl Region {
         if market.capacity_type == CapacityType::Spot
             && let Some(spot) = &self.spot
         {
-            let zone = sold.zone % spot.weather.zones().max(1);
             let of_zone =
                 |machine: &&Machine| machine.market.capacity_type == CapacityType::Spot && machine.sold.zone == sold.zone;
             let used: u32 = self.machines.values().filter(of_zone).map(|machine| machine.sold.gpus).sum();
-            if !spot.weather.is_open(zone, now) || spot.zone_gpus < used + sold.gpus {
+            if !spot.is_open(&market.place.zone, now) || spot.zone_gpus < used + sold.gpus {
                 return Some("no spot capacity");
             }
         }
@@ -288,7 +320,7 @@ impl Cloud for Region {
         let mut luck = self.seed.stream("machine", &[], i64::try_from(id).unwrap_or(i64::MAX));
         let ready = now + if now <= 0 { 0 } else { self.boots_in(id, &mut luck) };
         let spot = self.spot.as_ref().filter(|_| market.capacity_type == CapacityType::Spot);
-        let shuts = spot.and_then(|spot| spot.weather.shuts_after(sold.zone % spot.weather.zones().max(1), now));
+        let shuts = spot.and_then(|spot| spot.shuts_after(&market.place.zone, now));
         let reclaim = shuts.map(|shuts| {
             let notice = shuts + luck.up_to(SPREAD);
             (notice, notice + NOTICE)

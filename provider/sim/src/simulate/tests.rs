@@ -16,7 +16,7 @@ use super::*;
 use crate::bound::fleet::Method;
 use crate::demand::{InstanceType, Pod, Room, Service};
 use crate::model::{Generation, Scoring};
-use crate::spot_month::weather::{GOOD, Weather};
+use crate::spot_month::weather::GOOD;
 
 const HOUR: f64 = 3600.0;
 
@@ -220,8 +220,9 @@ fn pods_run_again(service: Service) {
     let pods: Vec<Pod> = (0_u32..6).map(one).collect();
     let on_spot = policy(&json!({ "workload": "training", "capacity": { "prefer": ["spot", "on-demand"] } }));
     let catalogue = types::derive(&on_spot, &with_spot()).unwrap();
+    let spot = Spot::draw(3, &GOOD, catalogue.groups.values().map(|group| &group.place), 86_400 * 8, 64);
     let mut setup = Setup::new(demand(pods, 24.0 * 7.0), catalogue, 3);
-    setup.world.spot = Some(Spot { weather: Weather::draw(3, &GOOD, 1, 86_400 * 8), zone_gpus: 64 });
+    setup.world.spot = Some(spot);
     let outcome = play(&setup);
     assert!(outcome.fates.reclaimed + outcome.interruptions > 0 && outcome.lost_gpu_hours > 0, "{outcome:?}");
     assert!(outcome.bill.spot.0 > 0, "{:?} {:?}", outcome.bill, outcome.fates);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every row of a table is played on the same instance types and prices, those of Stoker's own tables. `x bound` is the cost over the lower
-//! bound of the same demand, which no policy reaches: it knows the future, and its nodes boot in no time.
+//! bound of the same demand. It knows the future, and its nodes boot in no time; serving has the least that its boots allow.
 
 mod frontier;
 mod pods;

@@ -83,7 +83,8 @@ pub(crate) fn compare(workload: &Workload, seeds: u64, short: bool) -> Result<Co
     let took = begun.elapsed();
     let begun = Instant::now();
     let frontier = if short { &FRONTIER[..SHORT_FRONTIER] } else { &FRONTIER[..] };
-    let variants: Vec<Variant> = WAYS.into_iter().chain(frontier.iter().copied().filter(|of| of.name != WAYS[0].name)).collect();
+    let variants: Vec<Variant> =
+        WAYS.into_iter().chain(frontier.iter().copied().filter(|of| of.name != WAYS[0].name)).collect();
     let variants = [variants, vec![Variant::SHARED, Variant::SHARED.spread("Stoker without isolation, spreads")]].concat();
     let rows = ours(demand, &variants, seeds)?;
     for row in &rows {
@@ -97,13 +98,19 @@ pub(crate) fn compare(workload: &Workload, seeds: u64, short: bool) -> Result<Co
     let defaults = others.iter().find(|(policy, _)| *policy == Policy::autoscaler()).context("the autoscaler's defaults")?;
     let mut sound = verdict(rows.iter().all(|row| row.broken.is_empty()), "no promise was broken");
     sound &= verdict(rows.iter().all(|row| row.means().flaps == 0.0), "no node was given back within 15 minutes");
-    sound &= verdict(rows.iter().all(|row| row.means().usd > least), "nothing costs less than the bound");
+    let all = others.iter().map(|(_, row)| row).chain(&rows).flat_map(|row| &row.runs);
+    sound &= verdict(all.into_iter().all(|run| run.usd > least), "no run costs less than the bound");
     let cheaper = default.means().usd < defaults.1.means().usd;
     sound &= verdict(cheaper, "Stoker costs less than Cluster Autoscaler by its defaults");
 
     let point = |row: &Row| {
         let means = row.means();
-        Point { name: row.name.clone(), wait: means.p95, ratio: means.usd / least, is_default: row.name == Variant::DEFAULT.name }
+        Point {
+            name: row.name.clone(),
+            wait: means.p95,
+            ratio: means.usd / least,
+            is_default: row.name == Variant::DEFAULT.name,
+        }
     };
     let on_frontier = rows.iter().filter(|row| frontier.iter().any(|of| of.name == row.name)).map(point).collect();
     let others = others.iter().map(|(_, row)| point(row)).collect();
@@ -128,7 +135,10 @@ fn ours(demand: &Arc<Demand>, variants: &[Variant], seeds: u64) -> Result<Vec<Ro
 
 /// Each policy with and without class taints, where the scheduler packs and where it spreads.
 fn isolation<'a>(demand: &Demand, seeds: u64, least: f64, ours: &dyn Fn(&str) -> Result<&'a Row>) -> Result<()> {
-    println!("\n{:<46} {:>15} {:>15} {:>15} {:>15}", "isolation, x bound", "off, packs", "off, spreads", "on, packs", "on, spreads");
+    println!(
+        "\n{:<46} {:>15} {:>15} {:>15} {:>15}",
+        "isolation, x bound", "off, packs", "off, spreads", "on, packs", "on, spreads"
+    );
     let line = |name: &str, [off, off_spread, on, on_spread]: [f64; 4]| {
         println!("{name:<46} {off:>15.3} {off_spread:>15.3} {on:>15.3} {on_spread:>15.3}");
     };
@@ -150,4 +160,3 @@ fn isolation<'a>(demand: &Demand, seeds: u64, least: f64, ours: &dyn Fn(&str) ->
     line("Stoker", [off?, off_spread?, on?, on_spread?]);
     Ok(())
 }
-

@@ -86,7 +86,9 @@ pools:
         );
         let raw: RawPolicy = serde_saphyr::from_str(&text)?;
         let policy = Policy::try_from_raw(&raw);
-        Ok(Arc::new(policy.map_err(|faults| anyhow!("{}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?))
+        Ok(Arc::new(
+            policy.map_err(|faults| anyhow!("{}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?,
+        ))
     }
 
     fn setup(&self, demand: &Arc<Demand>, models: &[&str], seed: u64, sample_every: i64) -> Result<Setup> {

@@ -24,6 +24,8 @@ pub(crate) struct Figures {
     /// Nodes bought within 15 min after one of their type went, with no more demand; not counted of others.
     pub(crate) again: f64,
     pub(crate) moves: f64,
+    /// Nodes given up before they were Ready; not counted of others, which wait for every boot.
+    pub(crate) unready: f64,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of nodes and pods")]
@@ -41,10 +43,10 @@ impl Figures {
             flaps: report.flaps as f64,
             again: f64::NAN,
             moves: report.moves as f64,
+            unready: f64::NAN,
         }
     }
 
-    /// It moves no pod: an eviction is a violation.
     pub(crate) fn of_stoker(outcome: &Outcome) -> Self {
         let usd = outcome.total();
         Self {
@@ -58,7 +60,8 @@ impl Figures {
             launches: outcome.fates.launches as f64,
             flaps: outcome.fates.flaps as f64,
             again: outcome.bought_again as f64,
-            moves: 0.0,
+            moves: outcome.interruptions as f64,
+            unready: outcome.fates.given_up as f64,
         }
     }
 
@@ -76,6 +79,7 @@ impl Figures {
             flaps: of(|run| run.flaps),
             again: of(|run| run.again),
             moves: of(|run| run.moves),
+            unready: of(|run| run.unready),
         }
     }
 }
@@ -124,9 +128,10 @@ impl Row {
     pub(crate) fn print(&self, least: f64, committed: f64) {
         let means = self.means();
         let deviation = mean(self.runs.iter().map(|run| (run.usd - means.usd).powi(2))).sqrt();
-        let again = if means.again.is_nan() { String::new() } else { format!("{:.0}", means.again) };
+        let known = |value: f64| if value.is_nan() { String::new() } else { format!("{value:.0}") };
+        let (again, unready) = (known(means.again), known(means.unready));
         println!(
-            "{:<46} {:>7.0} {deviation:>5.0} {:>7.3} {:>7.3} {:>6.1} {:>4.0} {:>4.0} {:>4.0} {:>6.2} {:>8.0} {:>6.0} {again:>5} {:>6.0}",
+            "{:<46} {:>7.0} {deviation:>5.0} {:>7.3} {:>7.3} {:>6.1} {:>4.0} {:>4.0} {:>4.0} {:>6.2} {:>8.0} {:>6.0} {again:>5} {unready:>7} {:>6.0}",
             self.name,
             means.usd,
             means.usd / least,
@@ -149,8 +154,22 @@ impl Row {
 /// The line above the rows.
 pub(crate) fn head() {
     println!(
-        "{:<46} {:>7} {:>5} {:>7} {:>7} {:>6} {:>4} {:>4} {:>4} {:>6} {:>8} {:>6} {:>5} {:>6}",
-        "policy", "USD", "sd", "x bound", "commit", "idle %", "p50", "p95", "p99", ">10m %", "launches", "flaps", "again", "moves"
+        "{:<46} {:>7} {:>5} {:>7} {:>7} {:>6} {:>4} {:>4} {:>4} {:>6} {:>8} {:>6} {:>5} {:>7} {:>6}",
+        "policy",
+        "USD",
+        "sd",
+        "x bound",
+        "commit",
+        "idle %",
+        "p50",
+        "p95",
+        "p99",
+        ">10m %",
+        "launches",
+        "flaps",
+        "again",
+        "unready",
+        "moves"
     );
 }
 

@@ -5,8 +5,7 @@ use jiff::SignedDuration;
 use stoker_core::base::units::{Milli, UsdMicros};
 use stoker_sim::demand::{Demand, InstanceType, Pod, Room, Service};
 use stoker_sim::model::Settings;
-use stoker_sim::peers::{self, Boots, Market, Policy, SpotPool};
-use stoker_sim::spot_month::baseline::Baseline;
+use stoker_sim::peers::{self, Boots, Looks, Market, Policy, SpotPool};
 use stoker_sim::spot_month::cloud::{SHAPES, SPOT_MILLI, ZONE_GPUS};
 use stoker_sim::spot_month::jobs::Saving;
 use stoker_sim::spot_month::weather::{GOOD, GOOD_APART};
@@ -25,7 +24,6 @@ const AFTERWARDS: f64 = 10.0;
 
 /// Who buys.
 enum Buyer {
-    Baseline(Baseline),
     Peer(Policy),
     Stoker,
 }
@@ -39,6 +37,11 @@ const USUAL: Saving = saving(30, 120);
 /// Every 15 min, and 60 s.
 const QUICK: Saving = saving(15, 60);
 
+/// The same policy, with on-demand nodes left as soon as a zone has spot: a moved job starts again after the usual restart.
+fn returning(policy: Policy) -> Policy {
+    policy.with_return(Looks::OnDemandNodes, 0.0, USUAL.restart.as_secs_f64())
+}
+
 /// What a row shows of a run.
 #[derive(Clone, Copy)]
 struct Figures {
@@ -51,6 +54,7 @@ struct Figures {
 /// The table; whether all that has to hold does.
 pub(crate) fn compare(seeds: u64, days: u32) -> Result<bool> {
     println!("\ntraining on spot: jobs of {days} days, {LOAD:.0} GPUs on average; seeds 0 to {}", seeds - 1);
+    println!("others: a job that lost its node starts again at once, without a restart");
     println!("{:<52} {:>8} {:>7} {:>7} {:>11}", "policy", "USD", "x bound", "late %", "interrupted");
     let mut sound = true;
     for (place, climate) in [("", &GOOD), ("zones apart: ", &GOOD_APART)] {
@@ -71,10 +75,12 @@ pub(crate) fn compare(seeds: u64, days: u32) -> Result<bool> {
             );
             Ok(ratio)
         };
-        row("always on demand", &Buyer::Baseline(Baseline::OnDemand), USUAL)?;
-        row("spot only", &Buyer::Baseline(Baseline::SpotOnly), USUAL)?;
-        let sticky = row("spot, sticky fallback", &Buyer::Baseline(Baseline::Sticky), USUAL)?;
+        row("always on demand", &Buyer::Peer(Policy::own_choice(300.0)), USUAL)?;
+        row("spot only", &Buyer::Peer(Policy::spot_only()), USUAL)?;
+        let sticky = row("spot, sticky fallback", &Buyer::Peer(Policy::sticky_fallback()), USUAL)?;
+        row("spot, leaves the fallback at once", &Buyer::Peer(returning(Policy::sticky_fallback())), USUAL)?;
         row("uniform progress, 10 boots to spare", &Buyer::Peer(Policy::uniform_progress(10.0)), USUAL)?;
+        row("uniform progress, leaves the fallback at once", &Buyer::Peer(returning(Policy::uniform_progress(10.0))), USUAL)?;
         let ours = row("Stoker, checkpoint every 30 min", &Buyer::Stoker, USUAL)?;
         row("Stoker, every 15 min, restart 60 s", &Buyer::Stoker, QUICK)?;
         sound &= verdict(ours < sticky, &format!("{place}Stoker costs less than a sticky fallback"));
@@ -84,8 +90,9 @@ pub(crate) fn compare(seeds: u64, days: u32) -> Result<bool> {
 
 fn played(month: &Month, bound: f64, buyer: &Buyer, saving: Saving, sound: &mut bool) -> Result<Figures> {
     let outcome = match buyer {
-        Buyer::Baseline(baseline) => month.baseline(*baseline, saving),
-        Buyer::Stoker => stoker::replay(month, &policy(saving)?, Settings::recommended(), saving).context("a month of Stoker")?,
+        Buyer::Stoker => {
+            stoker::replay(month, &policy(saving)?, Settings::recommended(), saving).context("a month of Stoker")?
+        }
         Buyer::Peer(policy) => return peer(month, bound, policy, saving),
     };
     *sound &= outcome.broken.is_empty();
@@ -133,7 +140,8 @@ fn peer(month: &Month, bound: f64, policy: &Policy, saving: Saving) -> Result<Fi
         step_seconds: STEP as f64,
         room: (0..).map(|step| step * STEP).take_while(|at| (*at as f64) < seconds).map(|at| room(month, zone, at)).collect(),
     });
-    let market = Market::seeded(pools.collect(), month.seed).with_checkpoints(saving.checkpoint.as_secs_f64()).with_slack(SLACK);
+    let market =
+        Market::seeded(pools.collect(), month.seed).with_checkpoints(saving.checkpoint.as_secs_f64()).with_slack(SLACK);
     let report = peers::replay_with_spot(&demand, policy, Boots::seeded(month.seed), market)?;
     let usd = dollars(report.usd);
     Ok(Figures { usd, ratio: usd / bound, late_percent: report.late_percent, interrupted: report.interruptions as f64 })
