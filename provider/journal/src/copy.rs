@@ -13,8 +13,20 @@ use super::read::Reader;
 use super::store::{Connection, JOURNAL, Kind, READINGS, Store, insert};
 
 /// The journal's tables, but for who leads: that is each database's own.
-const TABLES: [&str; 10] =
-    ["content", "step", "accepted", "decision", "decided_by", "launch", "touched", "known_hour", "used_hour", "clock"];
+const TABLES: [&str; 12] = [
+    "content",
+    "step",
+    "accepted",
+    "decision",
+    "decided_by",
+    "launch",
+    "touched",
+    "known_hour",
+    "used_hour",
+    "clock",
+    "pod",
+    "pod_span",
+];
 
 /// The journal's name, which is copied last: a journal without one is not whole.
 const NAME: &str = "incarnation";

@@ -14,6 +14,7 @@ mod error;
 mod index;
 mod marker;
 mod place;
+mod pods;
 pub mod private;
 mod prune;
 mod read;
@@ -50,6 +51,7 @@ use tokio::sync::{Mutex, MutexGuard};
 pub use error::{JournalError, StoreError};
 pub use marker::Loss;
 pub use place::{DatabaseUrl, DatabaseUrlError, Location, Place};
+pub use pods::{MOST_PODS, PodChanges, PodEnd, PodSpan, PodsWriter, RecordedPod};
 pub use prune::{KEPT, Pruned};
 pub use read::{Reader, ReplayInputs, StoredCall, StoredDecision};
 pub use readings::{MOST_BYTES, READINGS_KEPT, ReadingsWriter};
@@ -276,6 +278,11 @@ impl Journal {
         ReadingsWriter { space: Arc::clone(&self.space) }
     }
 
+    /// Writes GPU pods into this journal.
+    pub fn pods(&self) -> PodsWriter {
+        PodsWriter { store: self.store.clone(), space: Arc::clone(&self.space) }
+    }
+
     /// Makes what the journal keeps of the disk in reserve again, where that was given up and there is room for it. Whether it is there.
     pub fn renew_reserve(&self) -> bool {
         !self.space.is_short() || self.space.renew()
@@ -359,7 +366,9 @@ impl Journal {
             let mut draft = self.draft().await?;
             let prune = async {
                 let mut pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await?;
-                pruned.more |= used::forget(&mut draft.db, now).await?;
+                let (gone, more) = pods::prune(&mut draft.db, cutoff).await?;
+                pruned.pods = gone;
+                pruned.more |= more | used::forget(&mut draft.db, now).await?;
                 Ok(pruned)
             };
             let pruned = prune.await;
@@ -391,8 +400,8 @@ impl Journal {
     }
 
     /// Writes down a memory that moved with the wall, and where decision time stands now; and
-    /// forgets the hours of use to come, which a wall that ran ahead left. All or nothing: the next
-    /// restart moves nothing again.
+    /// forgets the hours of use and moves back the ends of pods to come, which a wall that ran ahead
+    /// left. All or nothing: the next restart moves nothing again.
     pub async fn rebase(&self, moved: &Memory, mark: &Mark) -> Result<(), JournalError> {
         self.store.in_time(self.try_rebase(moved, mark).boxed()).await
     }
@@ -402,6 +411,7 @@ impl Journal {
         let rebase = async {
             draft.writer.remember(&mut draft.db, moved, None).await?;
             clock::keep(&mut draft.db, mark).await?;
+            pods::not_after(&mut draft.db, mark.now).await?;
             clock::forget_after(&mut draft.db, mark.now).await
         };
         let rebased = rebase.await;

@@ -29,6 +29,8 @@ pub struct Pruned {
     pub calls: u64,
     /// Steps of memory, snapshot and market facts.
     pub steps: u64,
+    /// GPU pods.
+    pub pods: u64,
     /// Whether there is more to forget: call again.
     pub more: bool,
 }

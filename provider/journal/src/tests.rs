@@ -1,3 +1,4 @@
+mod pods;
 mod postgres;
 mod prune;
 mod readings;

@@ -132,6 +132,20 @@ impl JournalArg {
         }
     }
 
+    /// The place that a text names: a directory, or the address of a database. Without one, that of the environment, or else
+    /// the state directory.
+    ///
+    /// # Errors
+    /// When the address of a database is none, or nothing is given and the environment names no home.
+    pub(super) fn place_named(text: Option<&str>, state: &StateDirArg) -> Result<Place, CliError> {
+        let (journal, dir) = match text {
+            Some(url) if url.contains("://") => (Some(url.to_owned()), None),
+            Some(dir) => (None, Some(PathBuf::from(dir))),
+            None => (env::var("STOKER_JOURNAL").ok(), state.state_dir.clone()),
+        };
+        Self { state: StateDirArg { state_dir: dir }, journal }.place()
+    }
+
     /// Its place, where one is given.
     ///
     /// # Errors
@@ -162,6 +176,11 @@ impl JournalArg {
 /// A moment as people write it.
 fn moment(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| "not a time: write --now, or the variable STOKER_NOW, like 2026-11-01T12:00:00Z".to_owned())
+}
+
+/// A moment that an option gives.
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| "not a time: write it like 2026-11-01T12:00:00Z".to_owned())
 }
 
 /// A whole number within bounds.

@@ -21,7 +21,7 @@ use stoker_simulated::demo::{DemoOptions, LimitsBroken};
 /// Plays a day of arriving and leaving GPU pods in three to four minutes, and ends with a bill.
 ///
 /// It starts the provider on loopback with simulated markets and drives it over real gRPC with a model of the Cluster Autoscaler. It
-/// needs nothing; only its journal stays, for `stoker explain`.
+/// needs nothing; only its journal stays, for `stoker explain` and `stoker simulate`.
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
     /// Random seed: the same seed plays the same day

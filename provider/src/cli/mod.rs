@@ -122,7 +122,7 @@ impl Cli {
             Command::Serve(args) => Box::pin(serve::run(*args)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Plan(args) => plan::run(&args).await,
-            Command::Simulate(args) => simulate::run(&args),
+            Command::Simulate(args) => Box::pin(simulate::run(&args)).await,
             Command::Explain(args) => explain::run(&args).await,
             Command::Replay(args) => Box::pin(replay::run(&args)).await,
             Command::Offers(args) => offers::run(&args).await,

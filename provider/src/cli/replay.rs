@@ -18,7 +18,7 @@ use stoker_core::policy::Policy;
 use stoker_journal::replay::{Difference, Part, RELEASE, Recorded};
 use stoker_journal::{Journal, Reader};
 
-use super::args::{JournalArg, OutputArg};
+use super::args::{JournalArg, OutputArg, time};
 use super::brief::line;
 use super::exit::{CliError, Exit};
 use super::explain::{decision_named, deeds, no_decision};
@@ -45,7 +45,7 @@ pub(super) struct ReplayArgs {
     #[arg(value_name = "DECISION", value_parser = decision)]
     decisions: Vec<DecisionId>,
     /// Only decisions made at or after this time, e.g. 2026-11-01T12:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<Timestamp>,
     /// Policy file to decide by, instead of the recorded policy; each decision by itself, on what was remembered then
     #[arg(long, value_name = "FILE")]
@@ -58,10 +58,6 @@ pub(super) struct ReplayArgs {
 
 fn decision(text: &str) -> Result<DecisionId, String> {
     decision_named(text).ok_or_else(|| "not a decision: write it like d42".to_owned())
-}
-
-fn since(text: &str) -> Result<Timestamp, String> {
-    text.parse().map_err(|_| "not a time: write it like 2026-11-01T12:00:00Z".to_owned())
 }
 
 /// What came of a replay.

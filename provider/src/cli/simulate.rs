@@ -2,6 +2,7 @@
 
 mod figures;
 mod picture;
+mod recorded;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::thread;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::kinds::Evidence;
 use stoker_core::base::units::UsdMicros;
 use stoker_core::catalogue::Catalogue;
@@ -27,7 +28,7 @@ use stoker_sim::simulate::side_by_side::side_by_side;
 use stoker_sim::simulate::{Setup, World};
 use stoker_sim::spot_month::weather::GOOD;
 
-use super::args::{MarketArgs, NowArg, OutputArg, duration, whole};
+use super::args::{JournalArg, MarketArgs, NowArg, OutputArg, StateDirArg, duration, time, whole};
 use super::exit::{CliError, Exit, NotFound};
 use super::out;
 use figures::{PolicyRow, Report, Run};
@@ -52,10 +53,22 @@ pub(super) struct SimulateArgs {
     /// Policy file; repeatable, to compare several [default: the built-in example]
     #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
     policy: Vec<PathBuf>,
-    /// What arrives: day, for days of the built-in workload drawn from each seed, or a CSV file of GPU pods
+    /// What arrives: day, for days of the built-in workload drawn from each seed, or a CSV file of GPU pods; also a list of
+    /// pods of Alibaba's GPU trace of 2023 (openb)
     #[arg(long, value_name = "day|FILE", default_value = "day")]
     workload: PathBuf,
-    /// How many days are played [default: 2; of a file all, and an hour more]
+    /// Plays the GPU pods that a journal has: that of --state-dir, or of this directory or `PostgreSQL` database
+    #[arg(long, value_name = "DIR|URL", num_args = 0..=1, conflicts_with = "workload")]
+    journal: Option<Option<String>>,
+    /// Only what the journal has from this time on, e.g. 2026-11-01T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "journal", conflicts_with = "days")]
+    since: Option<Timestamp>,
+    /// Only what the journal has until this time [default: all that it has]
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "journal")]
+    until: Option<Timestamp>,
+    #[command(flatten)]
+    state: StateDirArg,
+    /// How many days are played [default: 2; of a file all, and an hour more; of a journal its last day]
     #[arg(long, value_name = "N", value_parser = whole(1..=366_u32), allow_negative_numbers = true)]
     days: Option<u32>,
     /// First random seed
@@ -110,7 +123,7 @@ struct Tried {
 }
 
 /// Carries the command out.
-pub(super) fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
+pub(super) async fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
     let is_svg = |path: &PathBuf| path.extension().is_some_and(|end| end.eq_ignore_ascii_case("svg"));
     if let Some(path) = args.picture.as_ref().filter(|path| !is_svg(path)) {
         return Err(CliError::Usage(format!("--picture {}: pictures are SVG; give a name that ends in .svg", path.display())));
@@ -118,7 +131,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
     let tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), args.now.now())?;
     let (policies, mut notes) = args.policies(&tables)?;
     let seeds: Vec<u64> = (0..u64::from(args.seeds)).map(|n| args.seed.saturating_add(n)).collect();
-    let demands = Demands::of(&Source::of(&args.workload), args.days, &seeds, &policies, &tables)?;
+    let demands = Demands::of(&args.source().await?, args.days, &seeds, &policies, &tables)?;
     notes.extend(demands.notes.iter().cloned());
     let setups: Vec<Setup> =
         demands.of_runs.iter().map(|of| args.setup(of, &policies)).collect::<Option<_>>().unwrap_or_default();
@@ -148,6 +161,14 @@ pub(super) fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
 }
 
 impl SimulateArgs {
+    /// Where the pods come from.
+    async fn source(&self) -> Result<Source, CliError> {
+        let Some(named) = &self.journal else { return Ok(Source::of(&self.workload)) };
+        let place = JournalArg::place_named(named.as_deref(), &self.state)?;
+        let asked = recorded::Asked { since: self.since, until: self.until, days: self.days };
+        recorded::read(place, &asked).await.map(Source::Journal)
+    }
+
     /// The policies as they are played, and what of them is not.
     fn policies(&self, tables: &PriceTables) -> Result<(Vec<Tried>, Vec<String>), CliError> {
         let mut notes = Vec::new();

@@ -1,8 +1,12 @@
-//! `stoker simulate`: what policies cost, on a demand of a file and on the built-in days.
+//! `stoker simulate`: what policies cost, on a demand of a file, of a journal and on the built-in days.
 
 use std::fs;
+use std::path::Path;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use stoker_advice::rollup::{Owner, PodLabels};
+use stoker_journal::{Journal, PodChanges, PodEnd, RecordedPod};
 
 use crate::binary::{Ran, golden, stoker};
 
@@ -66,8 +70,12 @@ fn the_built_in_policy_is_simulated_without_options() {
 #[test]
 fn faults_of_a_simulated_workload_are_told_at_once() {
     let mut told = Vec::new();
-    let cases: [(i32, &[&str]); 5] = [
+    let cases: [(i32, &[&str]); 9] = [
         (3, &["--workload", "bad-workload.csv"]),
+        (3, &["--workload", "bad-trace.csv"]),
+        (2, &["--workload", "trace.csv", "--workload", "simulate.csv"]),
+        (2, &["--workload", "simulate.csv", "--journal", "state"]),
+        (2, &["--since", "2026-11-01T00:00:00Z"]),
         (3, &["--workload", "bad-workload-header.csv"]),
         (3, &["--workload", "nowhere.csv"]),
         (2, &["--workload", "simulate.csv", "--picture", "day.png"]),
@@ -87,4 +95,100 @@ fn pods_that_a_policy_cannot_run_are_left_out_and_named() {
     let ran = stoker(&[&TWO[..5], &["--days", "1", "--seeds", "1"]].concat());
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains("note:") && ran.out.contains("dev pods; simulate-on-demand.yaml"), "{}", ran.out);
+}
+
+/// A part of the trace: one pod asks for more than any instance type has, one was never scheduled, one has no GPU.
+#[test]
+fn a_published_trace_is_played_as_it_is() {
+    let ran = stoker(&[&TWO[..7], &["--workload", "trace.csv", "--seeds", "1"]].concat());
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    golden("simulate-trace", &ran.out);
+}
+
+fn at(minutes: i64) -> Timestamp {
+    "2026-11-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes)
+}
+
+fn recorded(name: &str, pool: &str, (created, ended): (i64, Option<i64>)) -> RecordedPod {
+    RecordedPod {
+        uid: name.into(),
+        name: format!("ml/{name}").into(),
+        owner_kind: Some("Job".into()),
+        owner: Owner::of("ml", name, None, None),
+        labels: PodLabels::of([("team", "vision")]),
+        pool: Some(pool.to_owned()),
+        models: Vec::new(),
+        gpus: Some(1),
+        slices: Default::default(),
+        milli_cpu: 3_000,
+        memory_mib: 12_288,
+        node: "n".into(),
+        created: at(created),
+        bound: at(created + 5),
+        end: ended.map(|ended| PodEnd { at: at(ended), is_seen: true }),
+    }
+}
+
+/// Twelve hours of pods, and some that no simulation can play.
+async fn write_pods(state: &Path) {
+    let (journal, _) = Journal::open(state).await.unwrap();
+    journal.pods().write(at(0), &PodChanges::default()).await.unwrap();
+    let mut came: Vec<RecordedPod> =
+        (0..3).map(|n| recorded(&format!("api-{n}"), "serving", (-300 + n, (n > 0).then_some(400)))).collect();
+    came.extend((0..6).map(|n| recorded(&format!("job-{n}"), "jobs", (60 * n, Some(60 * n + 125)))));
+    let odd = |name: &str, change: fn(&mut RecordedPod)| {
+        let mut pod = recorded(name, "jobs", (100, Some(200)));
+        change(&mut pod);
+        pod
+    };
+    came.extend([
+        odd("lost", |pod| pod.end = Some(PodEnd { at: at(240), is_seen: false })),
+        odd("retired", |pod| pod.pool = Some("retired".into())),
+        odd("large", |pod| pod.gpus = Some(8)),
+        odd("large-too", |pod| pod.gpus = Some(8)),
+        odd("claims", |pod| pod.gpus = None),
+        odd("theirs", |pod| pod.pool = None),
+    ]);
+    journal.pods().write(at(720), &PodChanges { came, ..PodChanges::default() }).await.unwrap();
+    journal.close().await;
+}
+
+#[tokio::test]
+async fn policies_are_tried_on_the_pods_of_a_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    write_pods(&state).await;
+    let simulate = |args: &[&str]| stoker(&[&TWO[..7], &["--seeds", "1", "--journal"], args].concat());
+    let state = state.to_str().unwrap();
+    let ran = simulate(&[state]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    assert!(ran.out.lines().all(|line| line.chars().count() <= 120), "{}", ran.out);
+    golden("simulate-journal", &ran.out);
+    assert_eq!(simulate(&["--state-dir", state]).out, ran.out);
+    let morning = simulate(&[state, "--since", "2026-10-31T00:00:00Z", "--until", "2026-11-01T02:30:00Z", "-o", "json"]);
+    let report: Value = serde_json::from_str(&morning.out).unwrap();
+    assert_eq!(report["workload"], "the journal from 2026-11-01T00:00:00Z to 2026-11-01T02:30:00Z", "{morning:?}");
+    assert_eq!((&report["seconds"], &report["policies"][0]["runs"][0]["pods"]), (&9000.0.into(), &7.into()));
+    assert!(report["notes"][0].as_str().unwrap().contains("from 2026-11-01T00:00:00Z on"), "{}", report["notes"]);
+
+    let mut told = Vec::new();
+    let empty = dir.path().join("empty");
+    Journal::open(&empty).await.unwrap().0.close().await;
+    let no_pod = ["--since", "2026-11-01T11:00:00Z", "--policy", "dev-day.yaml"];
+    for (code, args) in [
+        (5, vec![dir.path().join("nowhere").to_str().unwrap()]),
+        (5, vec![empty.to_str().unwrap()]),
+        (5, vec![state, "--since", "2026-11-01T12:00:00Z"]),
+        (2, [&[state], &no_pod[..]].concat()),
+        (2, vec!["mysql://a:secret@b/c"]),
+    ] {
+        let ran = simulate(&args);
+        assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{args:?} {ran:?}");
+        assert!(!ran.err.contains("secret"), "{ran:?}");
+        told.push(
+            format!("$ stoker simulate --journal {}\n{}", args.join(" "), ran.err)
+                .replace(dir.path().to_str().unwrap(), "/tmp"),
+        );
+    }
+    golden("simulate-journal-slips", &told.join("\n").replace("secret", "***"));
 }

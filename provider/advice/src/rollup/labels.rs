@@ -43,12 +43,12 @@ impl PodLabels {
     }
 
     /// What [`as_str`](Self::as_str) gave.
-    pub(super) fn from_text(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         Self((!text.is_empty()).then(|| Arc::from(text)))
     }
 
     /// The labels as one text; empty where there are none.
-    pub(super) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
 

@@ -96,8 +96,9 @@ async fn a_first_start_that_was_cut_short_is_gone_on_from() {
     let dir = tempdir().unwrap();
     reopened(dir.path()).await.0.close().await;
     let mut db = connection(dir.path()).await;
-    let undo =
-        "DROP TABLE leader; ALTER TABLE incarnation DROP COLUMN restored; DELETE FROM _sqlx_migrations WHERE version >= 7";
+    let undo = "DROP TABLE leader; ALTER TABLE incarnation DROP COLUMN restored; DROP TABLE decided_by; \
+                ALTER TABLE decision DROP COLUMN engine; DROP TABLE pod; DROP TABLE pod_span; \
+                DELETE FROM _sqlx_migrations WHERE version >= 7";
     run(&mut db, undo).await;
     let (journal, _) = reopened(dir.path()).await;
     World::new().pass(&journal).await.unwrap();

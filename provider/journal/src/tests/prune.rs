@@ -17,6 +17,7 @@ async fn prune_all(journal: &Journal, world: &World, keep: SignedDuration) -> Pr
             decisions: sum.decisions + pruned.decisions,
             calls: sum.calls + pruned.calls,
             steps: sum.steps + pruned.steps,
+            pods: sum.pods + pruned.pods,
             more: false,
         };
         if !pruned.more {

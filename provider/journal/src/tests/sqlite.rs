@@ -3,6 +3,7 @@
 mod backup;
 mod full;
 mod loss;
+mod pods;
 mod private;
 mod refuse;
 

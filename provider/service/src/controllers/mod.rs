@@ -3,5 +3,6 @@
 pub mod buffers;
 pub mod guests;
 pub mod pod_starts;
+pub mod recorded_pods;
 pub mod rollup;
 pub mod tolerations;

@@ -48,7 +48,7 @@ impl Starts {
         let mut running = BTreeSet::new();
         let mut new = Vec::new();
         for node in cluster.nodes.values() {
-            for pod in node.gpu_pods.iter().filter_map(|name| pods.get(name.as_str())) {
+            for pod in node.gpu_pods.iter().filter_map(|name| Some(&pods.get(name.as_str())?.pod)) {
                 let (Some(uid), Some(took)) = (&pod.uid, pod.started_after) else { continue };
                 let is_new = self.known.as_ref().is_some_and(|known| !known.contains(uid));
                 if is_new && let Some(group) = node.group.as_ref().and_then(|group| view.groups.get(group)) {

@@ -147,7 +147,7 @@ pub fn contexts(
         let holding = node
             .gpu_pods
             .iter()
-            .map(|name| pods.and_then(|pods| pods.get(name.as_str())).cloned().unwrap_or_else(|| unknown(name)));
+            .map(|name| pods.and_then(|pods| pods.get(name.as_str())).map_or_else(|| unknown(name), |bound| bound.pod.clone()));
         NodeContext { bought: record.and_then(|record| bought(record, memory, catalogue)), pods: Some(holding.collect()) }
     };
     cluster.nodes.values().map(|node| (node.name.clone(), Arc::new(context(node)))).collect()
@@ -192,6 +192,7 @@ mod tests {
     use tempfile::tempdir;
 
     use super::*;
+    use crate::kube::feed::BoundGpuPod;
     use crate::price_tables::PriceTables;
     use stoker_journal::Journal;
 
@@ -254,7 +255,8 @@ mod tests {
             units: Some(1),
             started_after: None,
         };
-        let pods = GpuPods::from([(Arc::clone(&claim.name), claim.clone())]);
+        let bound = BoundGpuPod { pod: claim.clone(), asks: Arc::default() };
+        let pods = GpuPods::from([(Arc::clone(&claim.name), bound)]);
         let known = contexts(&memory, &catalogue, Some(&cluster), Some(&pods));
         let a = &known[&NodeName::new("a").unwrap()];
         let bought = a.bought.as_ref().unwrap();

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use claims::Claims;
-pub use claims::GpuPods;
+pub use claims::{BoundGpuPod, GpuPods};
 use guests::Gathered;
 pub use guests::{Guest, Guests};
 use images::Images;

@@ -77,22 +77,27 @@ impl PendingRow {
     /// The labels that its node must have, each with the values that would do: of its selector, and of its required node affinity where
     /// that leaves no choice between terms.
     pub(crate) fn wanted(&self) -> Vec<(&str, Vec<&str>)> {
-        let selector = self.node_selector.iter().map(|(key, value)| (key.as_str(), vec![value.as_str()]));
-        let expressions = match self.terms.as_deref() {
-            Some([term]) => term.match_expressions.as_deref().unwrap_or_default(),
-            _ => &[],
-        };
-        let required = expressions.iter().filter(|expression| expression.operator == "In").map(|expression| {
-            let values = expression.values.as_deref().unwrap_or_default();
-            (expression.key.as_str(), values.iter().map(String::as_str).collect())
-        });
-        selector.chain(required).collect()
+        wanted(&self.node_selector, self.terms.as_deref())
     }
 
     /// Whether it may run on a node with that taint.
     pub(crate) fn tolerates(&self, taint: &Taint) -> bool {
         taint.effect == TaintEffect::PreferNoSchedule || self.tolerations.iter().any(|toleration| covers(toleration, taint))
     }
+}
+
+/// The labels that a node must have by a selector and required terms, as [`PendingRow::wanted`] tells them.
+pub(super) fn wanted<'a>(selector: &'a BTreeMap<String, String>, terms: Option<&'a [Term]>) -> Vec<(&'a str, Vec<&'a str>)> {
+    let selector = selector.iter().map(|(key, value)| (key.as_str(), vec![value.as_str()]));
+    let expressions = match terms {
+        Some([term]) => term.match_expressions.as_deref().unwrap_or_default(),
+        _ => &[],
+    };
+    let required = expressions.iter().filter(|expression| expression.operator == "In").map(|expression| {
+        let values = expression.values.as_deref().unwrap_or_default();
+        (expression.key.as_str(), values.iter().map(String::as_str).collect())
+    });
+    selector.chain(required).collect()
 }
 
 /// What keeps a pod off a node.
@@ -129,7 +134,7 @@ fn covers(toleration: &Value, taint: &Taint) -> bool {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Term {
+pub(super) struct Term {
     match_expressions: Option<Vec<Expression>>,
     match_fields: Option<Vec<Expression>>,
 }
@@ -198,8 +203,15 @@ struct RawSpec {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct RawAffinity {
+pub(super) struct RawAffinity {
     node_affinity: Option<RawNodeAffinity>,
+}
+
+impl RawAffinity {
+    /// Its required terms.
+    pub(super) fn required(self) -> Option<Vec<Term>> {
+        self.node_affinity?.required.map(|required| required.node_selector_terms)
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -226,7 +238,7 @@ struct RawResources {
     requests: Option<BTreeMap<String, Value>>,
 }
 
-fn amounts(raw: Option<BTreeMap<String, Value>>) -> Amounts {
+pub(super) fn amounts(raw: Option<BTreeMap<String, Value>>) -> Amounts {
     let text = |value: Value| match value {
         Value::String(text) => text,
         other => other.to_string(),
@@ -246,7 +258,6 @@ fn containers(raw: Option<Vec<RawContainer>>) -> Vec<ReadContainer> {
 impl From<Raw> for PendingRow {
     fn from(mut raw: Raw) -> Self {
         let spec = raw.spec.unwrap_or_default();
-        let required = spec.affinity.unwrap_or_default().node_affinity.unwrap_or_default().required;
         let asks = ReadSpec {
             containers: containers(spec.containers),
             init_containers: containers(spec.init_containers),
@@ -262,7 +273,7 @@ impl From<Raw> for PendingRow {
             requests: requests(&asks).ok(),
             tolerations: spec.tolerations.unwrap_or_default(),
             node_selector: spec.node_selector.unwrap_or_default(),
-            terms: required.map(|required| required.node_selector_terms),
+            terms: spec.affinity.and_then(RawAffinity::required),
         }
     }
 }

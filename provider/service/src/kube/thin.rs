@@ -11,6 +11,7 @@ mod pods;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,6 +24,8 @@ use stoker_advice::rollup::{Owner, PodLabels};
 use stoker_core::facts::images::ImageId;
 use stoker_core::facts::node_status::ShownStatus;
 use stoker_core::facts::snapshot::{Allocatable, Cordon, Hold};
+
+use super::pods::Requests;
 
 pub(crate) use images::ListedImages;
 use nodes::RawNode;
@@ -80,6 +83,26 @@ pub(crate) struct Claim {
     pub(crate) units: Option<u32>,
     /// How long after it was scheduled all its containers ran; `None` until then, and once any was restarted.
     pub(crate) started_after: Option<Duration>,
+    pub(crate) asks: Arc<Asks>,
+}
+
+/// What a GPU pod asks for, and when it came: what the journal keeps of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asks {
+    /// Its node.
+    pub node: String,
+    /// Kind of what made it; `None` where nothing is known to have.
+    pub owner_kind: Option<Arc<str>>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// When it got its node.
+    pub scheduled: Option<Timestamp>,
+    /// What it needs to be scheduled; `None` where an amount of it cannot be read.
+    pub requests: Option<Requests>,
+    /// The pool that it selects.
+    pub pool: Option<String>,
+    /// Values of labels for GPU models that it selects.
+    pub gpus: Vec<String>,
 }
 
 macro_rules! row {
@@ -155,6 +178,17 @@ impl RawMeta {
         let controller = self.controller().and_then(|owner| Some((owner.kind.as_deref()?, owner.name.as_deref()?)));
         let app = self.labels.as_ref().and_then(|labels| labels.get(APP_LABEL));
         Some(Owner::of(self.namespace.as_deref()?, self.name.as_deref()?, controller, app.map(String::as_str)))
+    }
+
+    /// Kind of what `owner` is: a Deployment of its replica sets' names, a `CronJob` of its jobs'.
+    fn owner_kind(&self, owner: &Owner) -> Option<&str> {
+        let controller = self.controller()?;
+        let is_itself = controller.name.as_deref() == Some(&*owner.name);
+        match controller.kind.as_deref()? {
+            "ReplicaSet" if !is_itself => Some("Deployment"),
+            "Job" if !is_itself => Some("CronJob"),
+            kind => Some(kind),
+        }
     }
 
     /// Whether it is being deleted.

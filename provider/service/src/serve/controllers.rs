@@ -5,12 +5,19 @@ use std::sync::Arc;
 use super::state::Setup;
 use super::{Parts, feeds};
 use crate::controllers::rollup::Followed;
-use crate::controllers::{buffers, guests, pod_starts, rollup, tolerations};
+use crate::controllers::{buffers, guests, pod_starts, recorded_pods, rollup, tolerations};
 use crate::engine::EngineHandle;
-use stoker_journal::ReadingsWriter;
+use stoker_journal::{PodsWriter, Reader, ReadingsWriter};
+
+/// What they read and write of the journal.
+pub(super) struct OfJournal {
+    pub(super) readings: ReadingsWriter,
+    pub(super) pods: PodsWriter,
+    pub(super) reader: Reader,
+}
 
 /// Starts the controllers.
-pub(super) fn start(setup: &Setup, feeds: &feeds::Started, writer: ReadingsWriter, handle: &EngineHandle, parts: &mut Parts) {
+pub(super) fn start(setup: &Setup, feeds: &feeds::Started, journal: OfJournal, handle: &EngineHandle, parts: &mut Parts) {
     let cluster = feeds.cluster.as_ref();
     let clock = &setup.options.clock;
     let engine = handle.clone();
@@ -23,13 +30,26 @@ pub(super) fn start(setup: &Setup, feeds: &feeds::Started, writer: ReadingsWrite
             cluster: cluster.map(|cluster| cluster.feed.facts()),
             pods: cluster.map(|cluster| cluster.feed.gpu_pods()),
         };
-        let keeping = rollup::run(setup.rollup.clone(), writer, followed, parts.inner.stop.clone());
+        let keeping = rollup::run(setup.rollup.clone(), journal.readings, followed, parts.inner.stop.clone());
         parts.inner.set.spawn(async move {
             keeping.await;
             "the keeper of readings"
         });
     }
     let Some(feeds::Cluster { client, feed, act }) = cluster else { return };
+    if !clock.is_moved_by_hand() {
+        let followed = recorded_pods::Followed {
+            clock: clock.clone(),
+            view: Box::new(view.clone()),
+            feed: feed.clone(),
+            book: Arc::clone(&setup.options.book),
+        };
+        let recording = recorded_pods::run(followed, journal.reader, journal.pods, parts.inner.stop.clone());
+        parts.inner.set.spawn(async move {
+            recording.await;
+            "the recorder of GPU pods"
+        });
+    }
     let starts = pod_starts::run(feed.facts(), feed.gpu_pods(), view.clone(), parts.metrics.clone());
     parts.inner.run("the count of pods that start", starts);
     let guests = guests::run(feed.guests(), view, Arc::clone(act), parts.metrics.clone());

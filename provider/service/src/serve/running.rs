@@ -14,7 +14,7 @@ use crate::feeds::probes::{Readings, Streams};
 use crate::kube::act::KubeAct;
 use crate::kube::feed::KubeFeed;
 use crate::publish::telemetry::Metrics;
-use stoker_journal::Reader;
+use stoker_journal::{PodsWriter, Reader};
 
 /// How long stopping may take: less than the 30 s that Kubernetes gives a pod.
 const STOP_WITHIN: Duration = Duration::from_secs(25);
@@ -44,6 +44,8 @@ pub struct Running {
     pub kube: Option<(KubeFeed, Arc<KubeAct>)>,
     /// What is counted.
     pub metrics: Metrics,
+    /// Writes GPU pods into the journal, for a cluster that is no Kubernetes.
+    pub pods: PodsWriter,
     /// The journal, closed when all that writes it has ended.
     pub(super) journal: Reader,
     /// What takes calls in.

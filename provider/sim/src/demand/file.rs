@@ -54,6 +54,13 @@ pub struct Faults {
     faults: Vec<Fault>,
 }
 
+impl Faults {
+    /// Those of a file of that name; there must be one.
+    pub fn new(file: &str, faults: Vec<Fault>) -> Self {
+        Self { file: file.to_owned(), faults }
+    }
+}
+
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, Fault { line, message }) in self.faults.iter().take(SHOWN).enumerate() {
@@ -106,7 +113,7 @@ pub fn read(file: &str, text: &str, models: &BTreeSet<&str>, policies: &[Against
     );
     let (columns, header) = match (columns, header) {
         (Ok(columns), Some((_, header))) => (columns, header),
-        (columns, _) => return Err(Faults { file: file.to_owned(), faults: columns.err().unwrap_or_default() }),
+        (columns, _) => return Err(Faults::new(file, columns.err().unwrap_or_default())),
     };
     let homes: Vec<Home<'_>> = policies.iter().map(Home::of).collect();
     let mut pods: Vec<Pod> = Vec::new();
@@ -137,7 +144,7 @@ pub fn read(file: &str, text: &str, models: &BTreeSet<&str>, policies: &[Against
         faults.push(fault(1, "there is no pod below the header: write one a line".into()));
     }
     pods.sort_by(|one, other| one.arrives.total_cmp(&other.arrives));
-    if faults.is_empty() { Ok(pods) } else { Err(Faults { file: file.to_owned(), faults }) }
+    if faults.is_empty() { Ok(pods) } else { Err(Faults::new(file, faults)) }
 }
 
 const fn fault(line: u64, message: String) -> Fault {
@@ -283,14 +290,16 @@ fn up(number: f64) -> Option<u32> {
 }
 
 /// What a policy has for pods.
-struct Home<'a> {
+#[derive(Debug)]
+pub struct Home<'a> {
     policy: &'a str,
     first: &'a str,
     pools: BTreeMap<&'a str, Demand>,
 }
 
 impl<'a> Home<'a> {
-    fn of(against: &Against<'a>) -> Self {
+    /// The pools of a policy, with their instance types.
+    pub fn of(against: &Against<'a>) -> Self {
         let Against { policy, catalogue } = *against;
         let pools = &catalogue.policy.pools;
         let types = |pool: &str| Demand { types: types::cheapest_of(catalogue, pool), pods: Vec::new(), seconds: 0.0 };
@@ -302,7 +311,7 @@ impl<'a> Home<'a> {
     }
 
     /// Why the pod cannot run here; `None` where it can.
-    fn fault(&self, pod: &Pod) -> Option<String> {
+    pub fn fault(&self, pod: &Pod) -> Option<String> {
         let name = pod.pool.as_deref().unwrap_or(self.first);
         let Some(pool) = self.pools.get(name) else {
             let cure = match nearest(name, self.pools.keys().copied()) {

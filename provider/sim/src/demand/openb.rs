@@ -108,6 +108,11 @@ pub struct Trace {
     pub left_out: Vec<String>,
 }
 
+/// Whether a file's header is that of the trace.
+pub fn is_trace(text: &str) -> bool {
+    rows::is_header(text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default())
+}
+
 /// Reads the file.
 pub fn read(path: &Path, types: &[InstanceType], selection: &Selection) -> Result<Trace, Unreadable> {
     let path = path.to_owned();

@@ -19,9 +19,11 @@ use stoker_sim::workload::{Kind, PodEvent};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 
+use super::recording::Recording;
 use super::told;
 use crate::Simulation;
 use crate::ca_client::GrpcCaClient;
+use stoker_journal::PodChanges;
 use stoker_service::clock::VirtualClock;
 use stoker_service::print::{NotWritten, count, say};
 
@@ -84,6 +86,7 @@ pub(super) struct Day {
     lifetimes: BTreeMap<String, (Kind, SignedDuration, u32)>,
     arrived: BTreeMap<String, Timestamp>,
     told: told::Told,
+    recording: Recording,
     /// Whole hours of the day that were reported.
     hours: i64,
     played: Played,
@@ -104,6 +107,7 @@ impl Day {
         let door = GrpcCaClient::new(provider, expander);
         let cluster = MemoryCluster::new(Scoring::MostAllocated);
         running.handle.settle().await;
+        running.pods.write(start, &PodChanges::default()).await?;
         Ok(Self {
             autoscaler: Autoscaler::new(door, cluster, settings),
             running,
@@ -116,6 +120,7 @@ impl Day {
             lifetimes: BTreeMap::new(),
             arrived: BTreeMap::new(),
             told: told::Told::default(),
+            recording: Recording::default(),
             hours: 0,
             played: Played::default(),
         })
@@ -162,14 +167,15 @@ impl Day {
         Ok(true)
     }
 
-    /// Ends the day: what still runs is billed until now.
-    pub(super) async fn end(mut self) -> Played {
+    /// Ends the day: what still runs is billed until now, and the journal gets the pods.
+    pub(super) async fn end(mut self) -> anyhow::Result<Played> {
         for (_, billed) in std::mem::take(&mut self.machines) {
             self.pay(&billed);
         }
         self.played.waiting = self.autoscaler.cluster().all_pods().filter(|pod| pod.node.is_none()).count();
+        self.running.pods.write(self.now, &self.recording.changes()).await?;
         self.running.stop().await;
-        self.played
+        Ok(self.played)
     }
 
     fn arrive(&mut self, event: &PodEvent) {
@@ -230,6 +236,7 @@ impl Day {
         self.told.note(&view, &report);
         self.played.refused = self.told.refused;
         drop(view);
+        self.recording.look(self.now, self.autoscaler.cluster());
         self.watch_limits();
     }
 

@@ -4,6 +4,7 @@
 mod bill;
 mod day;
 mod fleet;
+mod recording;
 mod told;
 
 use std::fmt::Write as _;
@@ -55,7 +56,7 @@ pub struct DemoOptions {
     pub book: Arc<PriceBook>,
     /// The files that these come from, by their flags: the commands that go on from here need them too.
     pub files: Vec<(&'static str, PathBuf)>,
-    /// Where the journal is left, for `stoker explain`.
+    /// Where the journal is left, for `stoker explain` and `stoker simulate`.
     pub state_dir: PathBuf,
 }
 
@@ -156,6 +157,8 @@ fn whats_next(
     if let Some(node) = node {
         line(format!("stoker explain {node} --state-dir {}", quoted(state_dir)), "why that node was bought");
     }
+    let journal = quoted(state_dir);
+    line(format!("stoker simulate --journal {journal}{of_policy}{of_files}"), "the same pods under any policy: --policy FILE");
     if let Some(pool) = policy.pools.first() {
         line(
             format!("stoker plan --pool {}{of_policy}{of_files} --count 3", pool.name),
@@ -235,7 +238,7 @@ async fn play(script: Script) -> anyhow::Result<Option<Played>> {
     let running = crate::start(serve, WorldOptions { config: world, file: None }).await?;
     let mut day = Day::begin(running, clock, settings, policy.clone(), start).await?;
     let whole = day.play(&pods, length, bar.as_ref(), &stop).await?;
-    let played = day.end().await;
+    let played = day.end().await?;
     Ok(whole.then_some(played))
 }
 

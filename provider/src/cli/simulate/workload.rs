@@ -1,33 +1,41 @@
-//! What arrives: days of the built-in workload, or the pods of a file.
+//! What arrives: days of the built-in workload, the pods of a file, or those that a journal has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stoker_core::base::ids::GpuModel;
-use stoker_sim::demand::file::{self, Against};
-use stoker_sim::demand::{Demand, Pod, day};
+use stoker_core::base::units::UsdMicros;
+use stoker_sim::demand::file::{self, Against, Home};
+use stoker_sim::demand::openb::{self, Selection};
+use stoker_sim::demand::{Demand, InstanceType, Pod, Room, day};
 use stoker_sim::simulate::types;
 use stoker_sim::workload::Kind;
 
 use super::super::exit::CliError;
 use super::Tried;
+use super::recorded::Recorded;
 use stoker_service::files;
 use stoker_service::price_tables::PriceTables;
 use stoker_service::print::count;
 
 /// Days that are played of the built-in workload where no number is given.
 const DAYS: u32 = 2;
-const DAY: f64 = 86_400.0;
+pub(super) const DAY: f64 = 86_400.0;
 const HOUR: f64 = 3_600.0;
+/// Reasons for which pods are left out that are told, and pods that are named for each.
+const REASONS: usize = 8;
+const NAMED: usize = 3;
 
 /// Where the pods come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Source {
     /// Days of the built-in workload.
     Day,
     /// A file of pods.
     File(PathBuf),
+    /// Pods that a journal has.
+    Journal(Recorded),
 }
 
 impl Source {
@@ -77,6 +85,7 @@ impl Demands {
         match source {
             Source::Day => Self::of_days(days.unwrap_or(DAYS), seeds, policies),
             Source::File(path) => Self::of_file(path, days, seeds, policies, tables),
+            Source::Journal(recorded) => Self::of_journal(recorded, seeds, policies),
         }
     }
 
@@ -134,10 +143,12 @@ impl Demands {
     ) -> Result<Self, CliError> {
         let read = files::read_text_or_stdin(path);
         let text = read.map_err(|source| CliError::NoFile { flag: "--workload", path: path.to_owned(), source })?;
-        let models: BTreeSet<&str> = tables.prices.gpu_models().map(GpuModel::as_str).collect();
-        let against: Vec<Against<'_>> =
-            policies.iter().map(|tried| Against { policy: &tried.name, catalogue: &tried.catalogue }).collect();
         let shown = files::shown(path);
+        if openb::is_trace(&text) {
+            return Self::of_trace(&shown, &text, days, seeds, policies);
+        }
+        let models: BTreeSet<&str> = tables.prices.gpu_models().map(GpuModel::as_str).collect();
+        let against: Vec<Against<'_>> = policies.iter().map(against).collect();
         let mut pods = file::read(&shown, &text, &models, &against)?;
         let last = pods.iter().map(|pod| pod.arrives + pod.runs).fold(0.0, f64::max);
         let seconds = days.map_or_else(|| (last / HOUR).ceil() * HOUR + HOUR, |days| f64::from(days) * DAY);
@@ -150,13 +161,115 @@ impl Demands {
         } else if pods.len() < all {
             notes.push(format!("left out of all runs: {} that arrive after the end", count((all - pods.len()) as u64, "pod")));
         }
-        let mut of_runs = Vec::new();
-        for (policy, tried) in policies.iter().enumerate() {
-            let demand = demand(tried, pods.clone(), seconds);
-            of_runs.extend(seeds.iter().map(|seed| OfRun { policy, seed: *seed, demand: Arc::clone(&demand) }));
-        }
-        Ok(Self { shown, seconds, of_runs, notes })
+        Ok(Self { shown, seconds, of_runs: of_runs(&pods, seconds, seeds, policies), notes })
     }
+
+    /// The published trace, from its dense part on.
+    fn of_trace(shown: &str, text: &str, days: Option<u32>, seeds: &[u64], policies: &[Tried]) -> Result<Self, CliError> {
+        // One that holds any pod of each model: what a policy has for them is looked at below, pod by pod.
+        let holds_all = Room { gpus: u32::MAX, milli_cpu: u32::MAX, memory_mib: u32::MAX };
+        let any = |(_, model): &(&str, &str)| InstanceType {
+            name: (*model).to_owned(),
+            model: (*model).to_owned(),
+            allocatable: holds_all,
+            hourly: UsdMicros(0),
+        };
+        let any: Vec<InstanceType> = openb::MODELS.iter().map(any).collect();
+        let whole = Selection::whole();
+        let mut notes = Vec::new();
+        // A part of the trace may end before that.
+        let trace = match openb::parse(text, &any, &whole) {
+            Ok(trace) => {
+                notes.push(format!("{shown} is played from its day {:.0} on", whole.starts / DAY));
+                trace
+            }
+            Err(_) => openb::parse(text, &any, &Selection { starts: 0.0, ..whole }).map_err(|faults| {
+                let fault = |fault: openb::Fault| file::Fault { line: fault.line, message: fault.what.to_string() };
+                file::Faults::new(shown, faults.into_iter().map(fault).collect())
+            })?,
+        };
+        let seconds = days.map_or(trace.demand.seconds, |days| trace.demand.seconds.min(f64::from(days) * DAY));
+        let mut pods = trace.demand.pods;
+        pods.retain(|pod| pod.arrives < seconds);
+        Self::of_pods(shown, seconds, (pods, LeftOut::default(), notes), seeds, policies)
+    }
+
+    fn of_journal(recorded: &Recorded, seeds: &[u64], policies: &[Tried]) -> Result<Self, CliError> {
+        let Recorded { shown, seconds, pods, left_out, notes } = recorded;
+        Self::of_pods(shown, *seconds, (pods.clone(), left_out.clone(), notes.clone()), seeds, policies)
+    }
+
+    /// Those of the pods that can run under every policy.
+    fn of_pods(
+        shown: &str,
+        seconds: f64,
+        (pods, mut left_out, mut notes): (Vec<Pod>, LeftOut, Vec<String>),
+        seeds: &[u64],
+        policies: &[Tried],
+    ) -> Result<Self, CliError> {
+        let pods = left_out.retain(pods, policies);
+        let left_out = left_out.notes();
+        if pods.is_empty() {
+            let why = if left_out.is_empty() { "none was there at that time".to_owned() } else { left_out.join("; ") };
+            return Err(CliError::Usage(format!("{shown}: no GPU pod that can be played: {why}")));
+        }
+        notes.extend(left_out);
+        Ok(Self { shown: shown.to_owned(), seconds, of_runs: of_runs(&pods, seconds, seeds, policies), notes })
+    }
+}
+
+/// Pods that are in no run, by why.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LeftOut(BTreeMap<String, Vec<String>>);
+
+impl LeftOut {
+    pub(super) fn add(&mut self, why: String, pod: &str) {
+        self.0.entry(why).or_default().push(pod.to_owned());
+    }
+
+    /// The pods that can run under every policy; the others are left out.
+    fn retain(&mut self, mut pods: Vec<Pod>, policies: &[Tried]) -> Vec<Pod> {
+        let home = |tried| Home::of(&against(tried));
+        let homes: Vec<Home<'_>> = policies.iter().map(home).collect();
+        pods.retain(|pod| match homes.iter().find_map(|home| home.fault(pod)) {
+            Some(why) => {
+                self.add(why, &pod.name);
+                false
+            }
+            None => true,
+        });
+        pods
+    }
+
+    /// What is said of them, the most first.
+    fn notes(&self) -> Vec<String> {
+        let mut by_number: Vec<(&String, &Vec<String>)> = self.0.iter().collect();
+        by_number.sort_by_key(|(_, pods)| std::cmp::Reverse(pods.len()));
+        let (first, rest) = by_number.split_at(by_number.len().min(REASONS));
+        let said = first.iter().map(|(why, pods)| {
+            let named = pods.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = if pods.len() > NAMED { ", ..." } else { "" };
+            format!("left out of all runs: {} ({named}{more}): {why}", count(pods.len() as u64, "pod"))
+        });
+        let rest: usize = rest.iter().map(|(_, pods)| pods.len()).sum();
+        let more = (rest > 0)
+            .then(|| format!("left out of all runs: {} for other reasons of the kind", count(rest as u64, "more pod")));
+        said.chain(more).collect()
+    }
+}
+
+/// The same pods in all runs.
+fn of_runs(pods: &[Pod], seconds: f64, seeds: &[u64], policies: &[Tried]) -> Vec<OfRun> {
+    let mut of_runs = Vec::new();
+    for (policy, tried) in policies.iter().enumerate() {
+        let demand = demand(tried, pods.to_vec(), seconds);
+        of_runs.extend(seeds.iter().map(|seed| OfRun { policy, seed: *seed, demand: Arc::clone(&demand) }));
+    }
+    of_runs
+}
+
+fn against(tried: &Tried) -> Against<'_> {
+    Against { policy: &tried.name, catalogue: &tried.catalogue }
 }
 
 fn demand(tried: &Tried, pods: Vec<Pod>, seconds: f64) -> Arc<Demand> {

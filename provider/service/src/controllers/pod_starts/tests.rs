@@ -4,12 +4,13 @@ use stoker_core::base::ids::NodeName;
 use stoker_core::facts::snapshot::{Cordon, Hold, NodeFacts};
 
 use super::*;
+use crate::kube::feed::BoundGpuPod;
 use crate::price_tables::PriceTables;
 use crate::publish::view::GroupView;
 
 const STARTS: Duration = Duration::from_secs(70);
 
-fn pod(name: &str, uid: &str, started_after: Option<Duration>) -> (Arc<str>, GpuPod) {
+fn pod(name: &str, uid: &str, started_after: Option<Duration>) -> (Arc<str>, BoundGpuPod) {
     let name: Arc<str> = Arc::from(name);
     let owner = Owner::of("ml", "x", None, None);
     let pod = GpuPod {
@@ -20,7 +21,7 @@ fn pod(name: &str, uid: &str, started_after: Option<Duration>) -> (Arc<str>, Gpu
         units: Some(1),
         started_after,
     };
-    (name, pod)
+    (name, BoundGpuPod { pod, asks: Arc::default() })
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn a_pod_counts_once_when_it_has_started_and_what_ran_before_does_not() {
     };
     let cluster = ClusterFacts { nodes: [(name, Arc::new(node))].into() };
     let mut starts = Starts::default();
-    let mut started = |pods: &[(Arc<str>, GpuPod)]| starts.since_last(&cluster, &pods.iter().cloned().collect(), &view);
+    let mut started = |pods: &[(Arc<str>, BoundGpuPod)]| starts.since_last(&cluster, &pods.iter().cloned().collect(), &view);
     let old = pod("ml/old", "u1", Some(STARTS));
     assert_eq!(started(&[old.clone(), pod("ml/new", "u2", None)]), []);
     let new = pod("ml/new", "u2", Some(STARTS));

@@ -1,5 +1,5 @@
 //! The GPU pods that hold nodes, with their owners, labels and what they asked for, gathered from the same watch as the facts. No decision looks at
-//! them: they tell whose readings are.
+//! them: they tell whose readings are, and the journal keeps them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,19 @@ use std::sync::Arc;
 use kube::runtime::watcher::Event;
 use stoker_advice::rollup::GpuPod;
 
-use super::super::thin::PodRow;
+use super::super::thin::{Asks, PodRow};
 
 /// GPU pods by `namespace/name`.
-pub type GpuPods = BTreeMap<Arc<str>, GpuPod>;
+pub type GpuPods = BTreeMap<Arc<str>, BoundGpuPod>;
+
+/// A GPU pod that has a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundGpuPod {
+    /// Whose it is, and how many units it asked for.
+    pub pod: GpuPod,
+    /// What it asks for, and when it came.
+    pub asks: Arc<Asks>,
+}
 
 /// Such pods while they are gathered.
 #[derive(Debug, Default)]
@@ -55,19 +64,17 @@ impl Claims {
     }
 }
 
-fn claim(row: &PodRow) -> Option<(Arc<str>, GpuPod)> {
+fn claim(row: &PodRow) -> Option<(Arc<str>, BoundGpuPod)> {
     let claim = row.claim.as_ref()?;
     let name: Arc<str> = Arc::from(row.key()?);
     let uid = row.meta.uid.as_deref().map(Arc::from);
-    Some((
-        Arc::clone(&name),
-        GpuPod {
-            name,
-            uid,
-            owner: claim.owner.clone(),
-            labels: claim.labels.clone(),
-            units: claim.units,
-            started_after: claim.started_after,
-        },
-    ))
+    let pod = GpuPod {
+        name: Arc::clone(&name),
+        uid,
+        owner: claim.owner.clone(),
+        labels: claim.labels.clone(),
+        units: claim.units,
+        started_after: claim.started_after,
+    };
+    Some((name, BoundGpuPod { pod, asks: Arc::clone(&claim.asks) }))
 }

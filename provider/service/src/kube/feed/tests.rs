@@ -431,7 +431,7 @@ fn gpu_pods_are_known_with_their_owners_as_long_as_they_hold_a_node() {
     assert!(claims.pod(&Event::InitDone));
     let known = claims.known();
     let [one] = known.values().collect::<Vec<_>>()[..] else { panic!("{known:?}") };
-    assert_eq!((one.name.as_ref(), one.owner.to_string(), one.units), ("ml/p", "ml/p".to_owned(), Some(1)));
+    assert_eq!((one.pod.name.as_ref(), one.pod.owner.to_string(), one.pod.units), ("ml/p", "ml/p".to_owned(), Some(1)));
     assert!(!claims.pod(&Event::Apply(pod_row("p", "a"))), "nothing changed");
     assert!(claims.pod(&Event::Apply(pod_row("q", "b"))) && claims.known().len() == 2);
     assert!(claims.pod(&Event::Delete(pod_row("q", "b"))) && claims.known().len() == 1);

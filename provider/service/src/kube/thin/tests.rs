@@ -146,6 +146,38 @@ fn a_gpu_pod_tells_whose_it_is_and_what_it_asked_for() {
 }
 
 #[test]
+fn what_a_gpu_pod_asks_for_and_when_it_came_is_kept_for_the_journal() {
+    let mut value = gpu_pod();
+    value["metadata"]["creationTimestamp"] = json!("2026-11-01T00:00:00Z");
+    value["metadata"]["ownerReferences"] = json!([{ "kind": "ReplicaSet", "name": "recs-7d4b9c5f6d", "controller": true }]);
+    value["spec"]["overhead"] = json!({ "cpu": "250m" });
+    value["spec"]["containers"][1]["resources"] = json!({ "limits": { "memory": "2Gi", "nvidia.com/gpu": 2 } });
+    value["spec"]["nodeSelector"] = json!({ "stoker.dev/pool": "serving", "zone": "a" });
+    let terms = json!([{ "matchExpressions": [{ "key": "stoker.dev/gpu", "operator": "In", "values": ["L4", "A10G"] }] }]);
+    value["spec"]["affinity"] =
+        json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } } });
+    value["status"]["conditions"] =
+        json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-01T00:04:00Z" }]);
+    let asks = |value: &Value| Arc::unwrap_or_clone(pod(value.clone()).claim.unwrap().asks);
+    let requests = Requests { milli_cpu: 250, memory_bytes: 2 << 30, gpus: 2, ..Requests::default() };
+    let at = |text: &str| Some(text.parse().unwrap());
+    let expected = Asks {
+        node: "n1".into(),
+        owner_kind: Some("Deployment".into()),
+        created: at("2026-11-01T00:00:00Z"),
+        scheduled: at("2026-11-01T00:04:00Z"),
+        requests: Some(requests),
+        pool: Some("serving".into()),
+        gpus: vec!["L4".into(), "A10G".into()],
+    };
+    assert_eq!(asks(&value), expected);
+    // What no API server sends costs no more than itself.
+    value["spec"]["affinity"] = json!({ "nodeAffinity": "odd" });
+    value["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!("much");
+    assert_eq!(asks(&value), Asks { requests: None, gpus: Vec::new(), ..expected });
+}
+
+#[test]
 fn a_pod_that_ended_or_waits_or_leaves_or_serves_the_node_holds_nothing() {
     let changes: [(&str, Value); 7] = [
         ("/spec/nodeName", json!(null)),

@@ -17,6 +17,19 @@ const COLUMNS: [&str; 10] = [
     "scheduled_time",
 ];
 
+/// Columns that no other file of pods has.
+const OWN: [&str; 2] = ["num_gpu", "creation_time"];
+
+/// Whether a line is the header of a trace.
+pub(super) fn is_header(line: &str) -> bool {
+    let names: Vec<&str> = columns(line);
+    OWN.iter().all(|own| names.contains(own))
+}
+
+fn columns(header: &str) -> Vec<&str> {
+    header.trim_start_matches('\u{feff}').split(',').map(str::trim).collect()
+}
+
 /// A scheduled pod that requests GPUs.
 pub(super) struct Row {
     pub(super) line: u64,
@@ -42,8 +55,7 @@ pub(super) fn parse(text: &str) -> Rows {
     let Some((first, header)) = lines.next() else {
         return Rows { rows: Vec::new(), faults: vec![Fault { line: 1, what: What::Empty }] };
     };
-    let header = header.trim_start_matches('\u{feff}');
-    let names: Vec<&str> = header.split(',').map(str::trim).collect();
+    let names = columns(header);
     let missing = COLUMNS.into_iter().filter(|column| !names.contains(column));
     let missing: Vec<Fault> = missing.map(|column| Fault { line: first, what: What::NoColumn(column) }).collect();
     if !missing.is_empty() {

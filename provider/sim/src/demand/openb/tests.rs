@@ -39,6 +39,12 @@ const LINES: [&str; 5] = [
 ];
 
 #[test]
+fn a_trace_is_told_from_other_files_by_its_header() {
+    assert!(is_trace(&trace(&LINES)) && is_trace(&format!("\u{feff}\n{HEADER}")));
+    assert!(!is_trace("name,arrives,runs,gpus,cpu,memory\n") && !is_trace(""));
+}
+
+#[test]
 fn scheduled_gpu_pods_make_the_demand() {
     let read = parse(&trace(&LINES), &types(), &from(1000.0)).unwrap();
     let pods = &read.demand.pods;

@@ -1,0 +1,157 @@
+use stoker_advice::rollup::{GpuPod, Owner, PodLabels};
+use stoker_core::facts::snapshot::{Cordon, Hold, NodeFacts};
+use stoker_journal::Journal;
+use tempfile::tempdir;
+
+use super::*;
+use crate::kube::pods::Requests;
+use crate::kube::thin::Asks;
+use crate::price_tables::PriceTables;
+use crate::publish::view::GroupView;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+/// Such pods, each created at 0 and bound at 30.
+fn pods(uids: &[&str]) -> GpuPods {
+    let one = |uid: &&str| {
+        let name: Arc<str> = format!("ml/{uid}").into();
+        let owner = Owner::of("ml", "train", None, None);
+        let labels = PodLabels::of([("team", "vision")]);
+        let uid = Some(Arc::from(*uid));
+        let pod = GpuPod { name: Arc::clone(&name), uid, owner, labels, units: Some(2), started_after: None };
+        let requests = Requests { milli_cpu: 3_500, memory_bytes: (3 << 30) + 1, gpus: 2, ..Requests::default() };
+        let asks = Asks {
+            node: "n".into(),
+            created: Some(at(0)),
+            scheduled: Some(at(30)),
+            requests: Some(requests),
+            ..Asks::default()
+        };
+        (name, BoundGpuPod { pod, asks: Arc::new(asks) })
+    };
+    uids.iter().map(one).collect()
+}
+
+fn plain(uid: &Arc<str>, BoundGpuPod { pod, asks }: &BoundGpuPod) -> RecordedPod {
+    RecordedPod {
+        uid: Arc::clone(uid),
+        name: Arc::clone(&pod.name),
+        owner_kind: None,
+        owner: pod.owner.clone(),
+        labels: pod.labels.clone(),
+        pool: None,
+        models: Vec::new(),
+        gpus: Some(2),
+        slices: Default::default(),
+        milli_cpu: 3_500,
+        memory_mib: 3_073,
+        node: asks.node.clone(),
+        created: at(0),
+        bound: at(30),
+        end: None,
+    }
+}
+
+/// One look, and what it says written down. What came, and what ended.
+async fn look(recorder: &mut Recorder, journal: &Journal, second: i64, pods: &GpuPods) -> (usize, Vec<PodEnd>) {
+    let changes = recorder.look(at(second), pods, plain);
+    journal.pods().write(at(second), &changes).await.unwrap();
+    recorder.written(at(second), &changes);
+    (changes.came.len(), changes.ended.into_values().collect())
+}
+
+#[tokio::test]
+async fn a_pod_is_written_when_it_comes_and_when_it_is_gone() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = Journal::open(dir.path()).await.unwrap();
+    let mut recorder = Recorder::new(journal.reader().running_pods().await.unwrap());
+    assert_eq!(look(&mut recorder, &journal, 60, &pods(&["a", "b"])).await, (2, vec![]));
+    assert_eq!(look(&mut recorder, &journal, 65, &pods(&["a", "b", "c"])).await, (1, vec![]));
+    let seen = |second| PodEnd { at: at(second), is_seen: true };
+    assert_eq!(look(&mut recorder, &journal, 70, &pods(&["b", "c"])).await, (0, vec![seen(70)]));
+    // The cluster was not seen for ten minutes: nobody knows when that one ended.
+    let unseen = |second| PodEnd { at: at(second), is_seen: false };
+    assert_eq!(look(&mut recorder, &journal, 670, &pods(&["c"])).await, (0, vec![unseen(670)]));
+    // A restart, and another leader: what is gone by then is told apart, what runs is not written twice.
+    assert_eq!(look(&mut recorder, &journal, 675, &pods(&["c", "d"])).await, (1, vec![]));
+    let mut recorder = Recorder::new(journal.reader().running_pods().await.unwrap());
+    assert_eq!(look(&mut recorder, &journal, 700, &pods(&["d", "e"])).await, (1, vec![unseen(700)]));
+    assert_eq!(look(&mut recorder, &journal, 705, &pods(&["d", "e"])).await, (0, vec![]));
+    let mut ends = Vec::new();
+    let each = |pod: RecordedPod| ends.push((pod.uid.to_string(), pod.end));
+    journal.reader().each_pod(at(0), at(1_000), each).await.unwrap();
+    let all = [("a", Some(seen(70))), ("b", Some(unseen(670))), ("c", Some(unseen(700))), ("d", None), ("e", None)];
+    assert_eq!(ends, all.map(|(uid, end)| (uid.to_owned(), end)));
+}
+
+/// A journal that could not be written has it all once it can, with the ends as they were seen.
+#[test]
+fn what_was_not_written_is_kept_until_it_is_and_no_more_than_that() {
+    let mut recorder = Recorder::new(BTreeSet::new());
+    let changes = recorder.look(at(0), &pods(&["a", "b"]), plain);
+    recorder.written(at(0), &changes);
+    assert!(!recorder.is_due(at(299)) && recorder.is_due(at(300)));
+    let end = PodEnd { at: at(5), is_seen: true };
+    assert_eq!(recorder.look(at(5), &pods(&["b"]), plain).ended, [("a".into(), end)].into());
+    let later = recorder.look(at(10), &pods(&["b", "c"]), plain);
+    assert_eq!((later.came.len(), &later.ended), (1, &[("a".into(), end)].into()));
+    recorder.written(at(10), &later);
+    // A whole cluster at once goes out in parts.
+    let many: Vec<String> = (0..2 * MOST_PODS + 1).map(|n| format!("p{n}")).collect();
+    let many = pods(&many.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut parts = Vec::new();
+    loop {
+        let changes = recorder.look(at(15), &many, plain);
+        if changes.came.is_empty() {
+            break;
+        }
+        parts.push(changes.came.len());
+        recorder.written(at(15), &changes);
+    }
+    assert_eq!(parts, [MOST_PODS, MOST_PODS, 1]);
+    assert!(recorder.running.len() == many.len() && recorder.gone.is_empty());
+}
+
+#[test]
+fn a_row_says_what_was_asked_for_and_whose_node_it_got() {
+    let price_tables = PriceTables::load(None, None, at(0)).unwrap();
+    let catalogue = Arc::new(price_tables.catalogue(price_tables.policy(None).unwrap()));
+    let group = Arc::clone(catalogue.groups.values().find(|group| group.pool.as_str() == "inference").unwrap());
+    let mut view = View::starting(at(0), catalogue);
+    view.groups.insert(group.id.clone(), Arc::new(GroupView::empty(&group)));
+    let name = NodeName::new("n").unwrap();
+    let node = NodeFacts {
+        name: name.clone(),
+        provider_id: None,
+        group: Some(group.id.clone()),
+        created_at: at(0),
+        ready_since: Some(at(0)),
+        gpu_pods: BTreeSet::new(),
+        scale_down_disabled: Hold::None,
+        cordon: Cordon::None,
+        allocatable: None,
+        shown: None,
+    };
+    let cluster = ClusterFacts { nodes: [(name, Arc::new(node))].into() };
+    let uid: Arc<str> = "a".into();
+    let row = |change: &dyn Fn(&mut BoundGpuPod)| {
+        let mut bound = pods(&["a"]).into_values().next().unwrap();
+        change(&mut bound);
+        recorded(&uid, &bound, at(60), (&cluster, &view, &price_tables.prices))
+    };
+    let plain = RecordedPod { pool: Some("inference".into()), ..plain(&uid, &pods(&["a"])["ml/a"]) };
+    assert_eq!(row(&|_| ()), plain);
+    let asks = |change: &dyn Fn(&mut Asks)| row(&|bound| change(Arc::make_mut(&mut bound.asks)));
+    assert_eq!(asks(&|asks| asks.pool = Some("dev".into())).pool.as_deref(), Some("dev"), "what it asks for comes first");
+    assert_eq!(asks(&|asks| asks.node = "theirs".into()).pool, None);
+    let models = asks(&|asks| asks.gpus = vec!["NVIDIA-L4".into(), "a10g".into(), "L4".into(), "unknown".into()]).models;
+    assert_eq!(models, ["A10G", "L4"]);
+    // A clock that is behind the API server's makes no pod run before it was created.
+    let early = asks(&|asks| (asks.created, asks.scheduled) = (Some(at(90)), None));
+    assert_eq!((early.created, early.bound), (at(60), at(60)));
+    assert_eq!(row(&|bound| bound.pod.units = None).gpus, None, "a resource claim");
+    let unread = asks(&|asks| asks.requests = None);
+    assert_eq!((unread.gpus, unread.milli_cpu), (None, 0));
+}
