@@ -8,6 +8,7 @@ use super::Setup;
 use super::region::{Bill, FLAPS_WITHIN, Fates, Region};
 use super::work::{Sample, Wanted, Work};
 use crate::in_process::play::Play;
+use crate::world::draw::whole;
 
 /// What came of a simulation.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,8 +29,13 @@ pub struct Outcome {
     pub interruptions: u64,
     /// GPU-hours of work that was lost with them.
     pub lost_gpu_hours: i64,
-    /// Pods that are done, and of them late ones in millionths: a quarter longer than their work, and ten minutes more.
-    pub finished: (usize, i64),
+    /// Pods that are done.
+    pub finished: usize,
+    /// Pods that were done later than 1.25 times their run time and ten minutes after they came, or are not done and are that late: in
+    /// millionths of these and those that are done.
+    pub late_ppm: i64,
+    /// Pods that wait at the end.
+    pub waiting: usize,
     /// Promises that were broken.
     pub violations: Violations,
     /// Instance types by name, which samples count by.
@@ -104,7 +110,9 @@ impl Outcome {
             bought_again: bought_again(region, &work.wanted),
             interruptions: work.stopped,
             lost_gpu_hours: ledger.lost_gpu_hours(),
-            finished: (ledger.finished(), ledger.late_ppm()),
+            finished: ledger.finished(),
+            late_ppm: ledger.late_ppm(whole(setup.demand.seconds)),
+            waiting: work.still_waiting(),
             violations: Violations {
                 above_quota: region.above_quota,
                 floor_seconds: work.floor_unmet,
@@ -113,7 +121,7 @@ impl Outcome {
             },
             types: region.types.clone(),
             samples: std::mem::take(&mut work.samples),
-            seconds: crate::world::draw::whole(setup.demand.seconds),
+            seconds: whole(setup.demand.seconds),
             passes,
             loops: play.scans,
         }

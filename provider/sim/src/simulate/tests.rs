@@ -144,7 +144,7 @@ fn a_pod_waits_for_a_boot_runs_and_is_paid_for() {
     let outcome = play(&setup(vec![pod(100.0, 1800.0, 1, &[])], 3.0, &json!({})));
     // The autoscaler holds GPU pods back for 30 s and looks every 10 s; then the boot.
     assert!((330.0..=345.0).contains(&outcome.waits.p50), "{:?}", outcome.waits);
-    assert_eq!((outcome.fates.launches, outcome.finished.0, outcome.fates.flaps), (1, 1, 0));
+    assert_eq!((outcome.fates.launches, outcome.finished, outcome.fates.flaps), (1, 1, 0));
     // Boot, work, window, and what the autoscaler takes: some 41 min at $0.50.
     let cents = outcome.total().0 / 10_000;
     assert!((33..36).contains(&cents), "{cents}");
@@ -156,7 +156,7 @@ fn a_pod_waits_for_a_boot_runs_and_is_paid_for() {
 fn pods_of_the_start_are_served_at_once() {
     let pods = vec![pod(0.0, 1800.0, 1, &["T4"]), pod(0.0, 1800.0, 4, &["L4"]), pod(0.0, 1800.0, 1, &["L4"])];
     let outcome = play(&setup(pods, 2.0, &json!({})));
-    assert_eq!((outcome.waits.p99.to_bits(), outcome.waits.pods, outcome.finished.0), (0.0_f64.to_bits(), 3, 3));
+    assert_eq!((outcome.waits.p99.to_bits(), outcome.waits.pods, outcome.finished), (0.0_f64.to_bits(), 3, 3));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn no_more_nodes_are_bought_than_the_policy_and_its_quotas_allow() {
     let quota = json!([{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 8 }]);
     for limited in [json!({ "limits": { "maxNodes": 1 } }), json!({ "quotas": quota })] {
         let outcome = play(&setup(pods(), 3.0, &limited));
-        assert_eq!((most_nodes(&outcome), outcome.finished.0), (1, 2), "{limited}");
+        assert_eq!((most_nodes(&outcome), outcome.finished), (1, 2), "{limited}");
         assert!(outcome.waits.p99 > 1800.0);
     }
     assert_eq!(most_nodes(&play(&setup(pods(), 3.0, &json!({})))), 2);
@@ -188,7 +188,7 @@ fn another_type_is_bought_while_there_is_no_stock() {
     setup.world.shortages = vec![shortage];
     let outcome = play(&setup);
     assert!(outcome.fates.refused > 0);
-    assert_eq!((used(&outcome), outcome.finished.0), (BTreeSet::from(["g6.2xlarge"]), 1));
+    assert_eq!((used(&outcome), outcome.finished), (BTreeSet::from(["g6.2xlarge"]), 1));
     // Unlucky launches are counted likewise.
     setup.world = World { refused_milli: 1000, ..World::default() };
     let outcome = play(&setup);
@@ -226,7 +226,7 @@ fn pods_run_again(service: Service) {
     let outcome = play(&setup);
     assert!(outcome.fates.reclaimed + outcome.interruptions > 0 && outcome.lost_gpu_hours > 0, "{outcome:?}");
     assert!(outcome.bill.spot.0 > 0, "{:?} {:?}", outcome.bill, outcome.fates);
-    assert_eq!(outcome.finished.0, 6);
+    assert_eq!(outcome.finished, 6);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_sold_out_class_opens_the_next() {
     let shortage = Shortage { instance_type: "g4dn.2xlarge".into(), capacity_type: None, from: 0, until: 100_000 };
     setup.world.shortages = vec![shortage];
     let outcome = play(&setup);
-    assert_eq!((used(&outcome), outcome.finished.0), (BTreeSet::from(["g6.2xlarge"]), 1));
+    assert_eq!((used(&outcome), outcome.finished), (BTreeSet::from(["g6.2xlarge"]), 1));
 }
 
 #[test]

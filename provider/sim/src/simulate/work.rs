@@ -13,6 +13,7 @@ use stoker_core::catalogue::isolation::{Shape, admitted};
 use stoker_core::catalogue::template::{GPU_LABEL, POOL_LABEL};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_core::policy::Pool;
 use stoker_core::policy::rules::warm_floor::{ASKED_WITHIN, FloorStands};
 
 use super::Setup;
@@ -56,6 +57,8 @@ pub struct Work {
     demand: Arc<Demand>,
     /// The pool of the pods that name none.
     pool: String,
+    /// What the pods of each pool tolerate: who asks for a pool has made them so.
+    tolerated: BTreeMap<String, Vec<Toleration>>,
     ends: i64,
     /// When each comes, in seconds.
     arrives: Vec<i64>,
@@ -96,6 +99,7 @@ impl Work {
         let (usable, types) = usable(&setup.catalogue, &demand);
         Self {
             pool: policy.pools.first().map(|pool| pool.name.to_string()).unwrap_or_default(),
+            tolerated: policy.pools.iter().map(|pool| (pool.name.to_string(), tolerations(pool))).collect(),
             ends: whole(demand.seconds),
             arrives: jobs.iter().map(|job| job.arrives).collect(),
             come: 0,
@@ -124,6 +128,11 @@ impl Work {
     /// How far the pods are.
     pub(super) const fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Pods that have come and wait.
+    pub(super) fn still_waiting(&self) -> usize {
+        self.waits.iter().flatten().count()
     }
 
     /// Ends the count: pods that still wait have waited so long.
@@ -188,10 +197,15 @@ impl Work {
             requests: requests(pod),
             node_selector,
             node_affinity,
-            tolerations: vec![Toleration::of_key(GPU_RESOURCE)],
+            tolerations: self.tolerated.get(pool).cloned().unwrap_or_default(),
             movable: pod.service == Service::BestEffort,
         }
     }
+}
+
+/// The taint of GPU nodes, and those of the pool.
+fn tolerations(pool: &Pool) -> Vec<Toleration> {
+    std::iter::once(GPU_RESOURCE).chain(pool.taints.iter().map(|taint| taint.key.as_str())).map(Toleration::of_key).collect()
 }
 
 fn requests(pod: &Pod) -> Requests {

@@ -72,6 +72,13 @@ pub struct Job {
     pub gpus: u32,
 }
 
+impl Job {
+    /// When it is late.
+    const fn deadline(&self) -> i64 {
+        self.arrives + self.work + self.work / 4 + GRACE
+    }
+}
+
 /// Draws the jobs that arrive in so many days, by arrival: on average they use `load` GPUs.
 pub fn jobs(seed: u64, days: i64, load: f64) -> Vec<Job> {
     let mut stream = Seed(seed).stream("jobs", &[], 0);
@@ -185,8 +192,7 @@ impl Ledger {
         at.runs = None;
         at.left = 0;
         self.finished += 1;
-        let Job { arrives, work, .. } = at.job;
-        self.late += usize::from(now > arrives + work + work / 4 + GRACE);
+        self.late += usize::from(now > at.job.deadline());
     }
 
     /// The GPUs of a running job, and whether it is yet to be where it stood; `None` while it waits.
@@ -205,9 +211,10 @@ impl Ledger {
         self.finished
     }
 
-    /// Jobs that were late, in millionths of those that are done.
-    pub fn late_ppm(&self) -> i64 {
-        i64::try_from(self.late * 1_000_000 / self.finished.max(1)).unwrap_or(i64::MAX)
+    /// Jobs that are late at `now`, done or not, in millionths of these and of those that are done.
+    pub fn late_ppm(&self, now: i64) -> i64 {
+        let overdue = self.jobs.iter().filter(|at| at.left > 0 && now > at.job.deadline()).count();
+        i64::try_from((self.late + overdue) * 1_000_000 / (self.finished + overdue).max(1)).unwrap_or(i64::MAX)
     }
 
     /// GPU-hours of work that was lost.
@@ -247,7 +254,7 @@ mod tests {
         assert_eq!(ledger.start(0, 5000), 5000 + 120 + 4800);
         // Lost: 10 min of 2 GPUs. Late: past 7,200 × 1.25 + 600 = 9,600.
         ledger.finish(0, 9920);
-        assert_eq!((ledger.lost, ledger.reclaims, ledger.moves, ledger.late_ppm()), (1200, 2, 1, 1_000_000));
+        assert_eq!((ledger.lost, ledger.reclaims, ledger.moves, ledger.late_ppm(i64::MAX)), (1200, 2, 1, 1_000_000));
         assert!(ledger.is_done());
     }
 

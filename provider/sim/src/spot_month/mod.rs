@@ -115,7 +115,7 @@ impl Outcome {
             bill: *bill,
             accounts: None,
             finished: (ledger.finished(), jobs),
-            late_ppm: ledger.late_ppm(),
+            late_ppm: ledger.late_ppm(i64::MAX),
             stopped: ledger.reclaims,
             moved: ledger.moves,
             lost_gpu_hours: ledger.lost_gpu_hours(),

@@ -61,6 +61,8 @@ pub(super) struct Run {
     pods: usize,
     /// Pods that were done at the end.
     finished: usize,
+    /// Pods that waited at the end.
+    waiting: u64,
     paid: Money,
     reserved: Money,
     on_demand: Money,
@@ -105,7 +107,7 @@ struct Figure {
     of: fn(&Run) -> Option<f64>,
 }
 
-const FIGURES: [Figure; 18] = [
+const FIGURES: [Figure; 19] = [
     Figure { name: "paid", label: "paid", unit: Unit::Usd, of: |run| Some(usd(&run.paid)) },
     Figure { name: "reserved", label: "  reserved", unit: Unit::Usd, of: |run| Some(usd(&run.reserved)) },
     Figure { name: "onDemand", label: "  on-demand", unit: Unit::Usd, of: |run| Some(usd(&run.on_demand)) },
@@ -127,13 +129,15 @@ const FIGURES: [Figure; 18] = [
     Figure { name: "flaps", label: "flaps", unit: Unit::Count, of: |run| Some(whole(run.flaps)) },
     Figure { name: "boughtAgain", label: "bought again", unit: Unit::Count, of: |run| Some(whole(run.bought_again)) },
     Figure { name: "interruptions", label: "pods interrupted", unit: Unit::Count, of: |run| Some(whole(run.interruptions)) },
+    Figure { name: "waiting", label: "pods waiting at the end", unit: Unit::Count, of: |run| Some(whole(run.waiting)) },
     Figure { name: "latePercent", label: "pods late", unit: Unit::Percent, of: |run| Some(run.late_percent) },
     Figure { name: "brokenPromises", label: "broken promises", unit: Unit::Count, of: |run| Some(whole(run.broken_promises)) },
 ];
 
 const EXPLAINED: &str = "Lower bound: the least that any fleet of the policy's instance types could pay if it knew the future. Flaps: \
                          nodes released within 15 min of their order. Bought again: nodes bought within 15 min of the release of \
-                         one of their type, with no more demand. Late: a quarter longer than their work, and ten minutes more.";
+                         one of their type, with no more demand. Late: done, or still not done, later than 1.25 × their run \
+                         time and 10 min. A pod that waits at the end has cost nothing.";
 
 impl PolicyRow {
     pub(super) fn new(policy: &str) -> Self {
@@ -154,7 +158,8 @@ impl Run {
         Self {
             seed,
             pods: waits.pods,
-            finished: outcome.finished.0,
+            finished: outcome.finished,
+            waiting: outcome.waiting as u64,
             paid: paid.into(),
             reserved: bill.reserved.into(),
             on_demand: bill.on_demand.into(),
@@ -172,7 +177,7 @@ impl Run {
             bought_again: outcome.bought_again,
             interruptions: outcome.interruptions,
             lost_gpu_hours: outcome.lost_gpu_hours,
-            late_percent: rounded(millionths(outcome.finished.1) * 100.0),
+            late_percent: rounded(millionths(outcome.late_ppm) * 100.0),
             broken_promises: violations.above_quota
                 + violations.evicted
                 + violations.broken.len() as u64

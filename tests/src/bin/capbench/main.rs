@@ -70,6 +70,9 @@ fn main() -> Result<()> {
         Some(trace) => workloads::of_trace(trace, part, &sold)?,
         None => workloads::drawn(days, &sold),
     };
+    if let Some(dir) = &args.pictures {
+        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    }
     let mut sound = true;
     for workload in &workloads {
         let compared = pods::compare(workload, seeds, args.quick)?;
