@@ -132,16 +132,16 @@ impl JournalArg {
         }
     }
 
-    /// The place that a text names: a directory, or the address of a database. Without one, that of the environment, or else
-    /// the state directory.
+    /// The place that a text names: a directory, or the address of a database. An empty one means that of the environment, or
+    /// else the state directory.
     ///
     /// # Errors
     /// When the address of a database is none, or nothing is given and the environment names no home.
-    pub(super) fn place_named(text: Option<&str>, state: &StateDirArg) -> Result<Place, CliError> {
+    pub(super) fn place_named(text: &str, state: &StateDirArg) -> Result<Place, CliError> {
         let (journal, dir) = match text {
-            Some(url) if url.contains("://") => (Some(url.to_owned()), None),
-            Some(dir) => (None, Some(PathBuf::from(dir))),
-            None => (env::var("STOKER_JOURNAL").ok(), state.state_dir.clone()),
+            "" => (env::var("STOKER_JOURNAL").ok(), state.state_dir.clone()),
+            url if url.contains("://") => (Some(url.to_owned()), None),
+            dir => (None, Some(PathBuf::from(dir))),
         };
         Self { state: StateDirArg { state_dir: dir }, journal }.place()
     }

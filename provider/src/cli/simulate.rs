@@ -58,8 +58,8 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "day|FILE", default_value = "day")]
     workload: PathBuf,
     /// Plays the GPU pods that a journal has: that of --state-dir, or of this directory or `PostgreSQL` database
-    #[arg(long, value_name = "DIR|URL", num_args = 0..=1, conflicts_with = "workload")]
-    journal: Option<Option<String>>,
+    #[arg(long, value_name = "DIR|URL", num_args = 0..=1, default_missing_value = "", conflicts_with = "workload")]
+    journal: Option<String>,
     /// Only what the journal has from this time on, e.g. 2026-11-01T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = time, requires = "journal", conflicts_with = "days")]
     since: Option<Timestamp>,
@@ -164,7 +164,7 @@ impl SimulateArgs {
     /// Where the pods come from.
     async fn source(&self) -> Result<Source, CliError> {
         let Some(named) = &self.journal else { return Ok(Source::of(&self.workload)) };
-        let place = JournalArg::place_named(named.as_deref(), &self.state)?;
+        let place = JournalArg::place_named(named, &self.state)?;
         let asked = recorded::Asked { since: self.since, until: self.until, days: self.days };
         recorded::read(place, &asked).await.map(Source::Journal)
     }

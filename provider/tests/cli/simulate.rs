@@ -6,6 +6,7 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use stoker_advice::rollup::{Owner, PodLabels};
+use stoker_core::market::sharing::Slices;
 use stoker_journal::{Journal, PodChanges, PodEnd, RecordedPod};
 
 use crate::binary::{Ran, golden, stoker};
@@ -119,7 +120,7 @@ fn recorded(name: &str, pool: &str, (created, ended): (i64, Option<i64>)) -> Rec
         pool: Some(pool.to_owned()),
         models: Vec::new(),
         gpus: Some(1),
-        slices: Default::default(),
+        slices: Slices::default(),
         milli_cpu: 3_000,
         memory_mib: 12_288,
         node: "n".into(),

@@ -81,7 +81,7 @@ async fn a_pod_is_read_back_as_it_was_written_and_ends_once() {
     assert_eq!(between(&journal, 0, 50).await, [plain.clone(), odd]);
     // What had ended by then is not of that time, nor what came after it.
     assert_eq!(between(&journal, 30, 50).await, [plain]);
-    assert_eq!(between(&journal, 40, 100).await, [late.clone()]);
+    assert_eq!(between(&journal, 40, 100).await, std::slice::from_ref(&late));
     // A restart goes on with those that run.
     drop(journal);
     let (journal, _) = reopened(dir.path()).await;

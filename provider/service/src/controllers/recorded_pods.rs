@@ -46,13 +46,13 @@ pub async fn run(followed: Followed, reader: Reader, writer: PodsWriter, stop: C
     let mut is_failing = false;
     loop {
         let stopping = stop.is_cancelled();
-        let recorded = record(&followed, &reader, &writer, &mut recorder).await;
-        if let Err(error) = &recorded
+        let done = record(&followed, &reader, &writer, &mut recorder).await;
+        if let Err(error) = &done
             && !is_failing
         {
             tracing::warn!(error = error as &dyn Error, "GPU pods cannot be written to the journal; retrying");
         }
-        is_failing = recorded.is_err();
+        is_failing = done.is_err();
         if stopping {
             return;
         }
@@ -76,7 +76,7 @@ async fn record(
     let now = followed.clock.now();
     let view = (followed.view)();
     loop {
-        let changes = recorder.look(now, &pods, |uid, bound| recorded(uid, bound, now, (&cluster, &view, &followed.book)));
+        let changes = recorder.look(now, &pods, |uid, bound| row_of(uid, bound, now, (&cluster, &view, &followed.book)));
         if changes.came.is_empty() && changes.ended.is_empty() && !recorder.is_due(now) {
             return Ok(());
         }
@@ -102,12 +102,7 @@ impl Recorder {
     }
 
     /// What is to be written of the pods that there are now: at most so much as one write takes.
-    fn look(
-        &mut self,
-        now: Timestamp,
-        pods: &GpuPods,
-        recorded: impl Fn(&Arc<str>, &BoundGpuPod) -> RecordedPod,
-    ) -> PodChanges {
+    fn look(&mut self, now: Timestamp, pods: &GpuPods, row_of: impl Fn(&Arc<str>, &BoundGpuPod) -> RecordedPod) -> PodChanges {
         let is_seen = self.looked.is_some_and(|at| now.duration_since(at) <= SEEN_WITHIN);
         self.looked = Some(now);
         let there: HashSet<&str> = pods.values().filter_map(|bound| bound.pod.uid.as_deref()).collect();
@@ -117,7 +112,7 @@ impl Recorder {
         self.gone.retain(|uid, _| !there.contains(&**uid));
         let came = pods.values().filter_map(|bound| {
             let uid = bound.pod.uid.as_ref().filter(|uid| !self.running.contains(*uid))?;
-            Some(recorded(uid, bound))
+            Some(row_of(uid, bound))
         });
         PodChanges {
             came: came.take(MOST_PODS).collect(),
@@ -139,7 +134,7 @@ impl Recorder {
     }
 }
 
-fn recorded(
+fn row_of(
     uid: &Arc<str>,
     BoundGpuPod { pod, asks }: &BoundGpuPod,
     now: Timestamp,

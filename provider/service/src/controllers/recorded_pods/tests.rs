@@ -1,7 +1,12 @@
+use serde_json::json;
 use stoker_advice::rollup::{GpuPod, Owner, PodLabels};
+use stoker_core::base::ids::ClusterName;
 use stoker_core::facts::snapshot::{Cordon, Hold, NodeFacts};
+use stoker_core::market::sharing::Slices;
+use stoker_fake_apiserver as fake;
 use stoker_journal::Journal;
 use tempfile::tempdir;
+use tokio::sync::Notify;
 
 use super::*;
 use crate::kube::pods::Requests;
@@ -44,7 +49,7 @@ fn plain(uid: &Arc<str>, BoundGpuPod { pod, asks }: &BoundGpuPod) -> RecordedPod
         pool: None,
         models: Vec::new(),
         gpus: Some(2),
-        slices: Default::default(),
+        slices: Slices::default(),
         milli_cpu: 3_500,
         memory_mib: 3_073,
         node: asks.node.clone(),
@@ -99,7 +104,7 @@ fn what_was_not_written_is_kept_until_it_is_and_no_more_than_that() {
     assert_eq!((later.came.len(), &later.ended), (1, &[("a".into(), end)].into()));
     recorder.written(at(10), &later);
     // A whole cluster at once goes out in parts.
-    let many: Vec<String> = (0..2 * MOST_PODS + 1).map(|n| format!("p{n}")).collect();
+    let many: Vec<String> = (0..=2 * MOST_PODS).map(|n| format!("p{n}")).collect();
     let many = pods(&many.iter().map(String::as_str).collect::<Vec<_>>());
     let mut parts = Vec::new();
     loop {
@@ -139,7 +144,7 @@ fn a_row_says_what_was_asked_for_and_whose_node_it_got() {
     let row = |change: &dyn Fn(&mut BoundGpuPod)| {
         let mut bound = pods(&["a"]).into_values().next().unwrap();
         change(&mut bound);
-        recorded(&uid, &bound, at(60), (&cluster, &view, &price_tables.prices))
+        row_of(&uid, &bound, at(60), (&cluster, &view, &price_tables.prices))
     };
     let plain = RecordedPod { pool: Some("inference".into()), ..plain(&uid, &pods(&["a"])["ml/a"]) };
     assert_eq!(row(&|_| ()), plain);
@@ -154,4 +159,41 @@ fn a_row_says_what_was_asked_for_and_whose_node_it_got() {
     assert_eq!(row(&|bound| bound.pod.units = None).gpus, None, "a resource claim");
     let unread = asks(&|asks| asks.requests = None);
     assert_eq!((unread.gpus, unread.milli_cpu), (None, 0));
+}
+
+/// From the API server to the journal. A recorder that is told to stop looks once more.
+#[tokio::test]
+async fn what_the_api_server_lists_is_in_the_journal() {
+    let client = fake::client(|call| async move {
+        let pod = json!({
+            "metadata": { "namespace": "ml", "name": "p", "uid": "u", "creationTimestamp": "2026-11-01T00:00:00Z" },
+            "spec": { "nodeName": "n", "nodeSelector": { "stoker.dev/pool": "dev", "stoker.dev/gpu": "L4" },
+                      "containers": [{ "resources": { "requests": { "cpu": "2", "nvidia.com/gpu": "1" } } }] },
+            "status": { "phase": "Running" },
+        });
+        match (call.is_watch(), call.path == "/api/v1/pods") {
+            (true, _) => fake::watch(vec![]),
+            (false, true) => fake::page(&[pod], None),
+            (false, false) => fake::page(&[], None),
+        }
+    });
+    let (feed, following) = KubeFeed::start(&client, &ClusterName::new("test").unwrap(), Arc::new(Notify::new()));
+    let following = tokio::spawn(following);
+    feed.facts().wait_for(Option::is_some).await.unwrap();
+    let price_tables = PriceTables::load(None, None, at(0)).unwrap();
+    let view = Arc::new(View::starting(at(0), Arc::new(price_tables.catalogue(price_tables.policy(None).unwrap()))));
+    let dir = tempdir().unwrap();
+    let (journal, _) = Journal::open(dir.path()).await.unwrap();
+    let view = Box::new(move || Arc::clone(&view));
+    let followed = Followed { clock: Clock::system(), view, feed, book: price_tables.prices };
+    let stop = CancellationToken::new();
+    stop.cancel();
+    run(followed, journal.reader(), journal.pods(), stop).await;
+    let mut rows = Vec::new();
+    journal.reader().each_pod(Timestamp::MIN, Timestamp::MAX, |pod| rows.push(pod)).await.unwrap();
+    let [row] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!((&*row.name, &*row.uid, row.node.as_str(), row.pool.as_deref()), ("ml/p", "u", "n", Some("dev")));
+    assert_eq!((row.models.as_slice(), row.gpus, row.milli_cpu, row.end), (&["L4".to_owned()][..], Some(1), 2_000, None));
+    assert!(journal.reader().pod_span().await.unwrap().is_some());
+    following.abort();
 }

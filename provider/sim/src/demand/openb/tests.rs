@@ -40,7 +40,7 @@ const LINES: [&str; 5] = [
 
 #[test]
 fn a_trace_is_told_from_other_files_by_its_header() {
-    assert!(is_trace(&trace(&LINES)) && is_trace(&format!("\u{feff}\n{HEADER}")));
+    assert!(is_trace(&trace(&LINES)) && is_trace(&format!("\n\u{feff}{HEADER}")));
     assert!(!is_trace("name,arrives,runs,gpus,cpu,memory\n") && !is_trace(""));
 }
 
