@@ -11,7 +11,7 @@ use stoker_sim::peers::serving::{Reactive, serve};
 use stoker_sim::simulate::outcome::Outcome;
 
 use crate::stoker::{self, EQUAL_COST, Job, Variant};
-use crate::table::{COMMITTED, dollars, verdict};
+use crate::table::{COMMITTED, broken, dollars, verdict};
 
 /// GPU model of a replica's node.
 const MODEL: &str = "H100";
@@ -46,7 +46,10 @@ pub(crate) fn compare(days: u32) -> Result<bool> {
     let bound = |reserved| levels::optimum(&serving.replicas, &Node { hourly: HOURLY, boot_seconds: BOOT, reserved });
     let least = dollars(bound(None).total);
     println!("\nserving: requests of {days} days, replicas on {} each; one seed", node.name);
-    println!("{:<52} {:>8} {:>7} {:>8} {:>8} {:>6}", "policy", "USD", "x bound", "missed %", "launches", "flaps");
+    println!(
+        "{:<52} {:>8} {:>7} {:>8} {:>8} {:>6} {:>13}",
+        "policy", "USD", "x least", "missed %", "launches", "flaps", "floor short s"
+    );
     let line = |name: &str, usd: f64, rest: &str| println!("{name:<52} {usd:>8.0} {:>7.3} {rest}", usd / least);
     line("the least with no request missed", least, "");
     line("the same, with reserved nodes", dollars(bound(Some(COMMITTED)).total), "");
@@ -76,11 +79,17 @@ pub(crate) fn compare(days: u32) -> Result<bool> {
     let mut sound = true;
     for ((_, variant), outcomes) in OURS.iter().zip(stoker::play(&jobs, 1)?) {
         let outcome = outcomes.first().context("a run of Stoker")?;
-        let rest = format!("{:>8.3} {:>8} {:>6}", missed(&serving, outcome), outcome.fates.launches, outcome.fates.flaps);
+        let rest = format!(
+            "{:>8.3} {:>8} {:>6} {:>13}",
+            missed(&serving, outcome),
+            outcome.fates.launches,
+            outcome.fates.flaps,
+            outcome.violations.floor_seconds
+        );
         line(variant.name, dollars(outcome.total()), &rest);
-        sound &= !outcome.violations.any();
-        if outcome.violations.any() {
-            println!("  BROKEN {:?}", outcome.violations);
+        if let Some(broken) = broken(outcome) {
+            sound = false;
+            println!("  BROKEN {broken}");
         }
     }
     Ok(verdict(sound, "no promise was broken in serving"))
