@@ -79,10 +79,19 @@ pub struct Replay {
     facts: Chain<Facts>,
     policy: Option<Content<Policy>>,
     prices: Option<Content<PriceBook>>,
-    /// What the last decision chose from, by the numbers of its policy, its prices and its market facts.
-    derived: Option<((i64, i64, i64), Arc<Facts>, Arc<Catalogue>)>,
+    /// What the last decision chose from.
+    derived: Option<Derived>,
     /// Which release decided from which decision on.
     releases: BTreeMap<i64, String>,
+}
+
+/// What a decision chose from.
+#[derive(Debug)]
+struct Derived {
+    /// The numbers of its policy, its prices and its market facts.
+    of: (i64, i64, i64),
+    market_facts: Arc<Facts>,
+    catalogue: Arc<Catalogue>,
 }
 
 /// A policy or a price book under its number.
@@ -197,15 +206,16 @@ impl Replay {
         let (policy, same_policy) = content(&mut db, &mut self.policy, row.policy, "the policy").await?;
         let (prices, same_prices) = content(&mut db, &mut self.prices, row.prices, "the price book").await?;
         let key = (row.policy, row.prices, row.facts);
-        let (market_facts, catalogue) = match &self.derived {
-            Some((of, facts, catalogue)) if *of == key => (Arc::clone(facts), Arc::clone(catalogue)),
+        let derived = match self.derived.take() {
+            Some(derived) if derived.of == key => derived,
             _ => {
-                let facts = Arc::new(self.facts.current().clone());
-                let catalogue = Arc::new(Catalogue::derive(&policy, &prices, &facts));
-                self.derived = Some((key, Arc::clone(&facts), Arc::clone(&catalogue)));
-                (facts, catalogue)
+                let market_facts = Arc::new(self.facts.current().clone());
+                let catalogue = Arc::new(Catalogue::derive(&policy, &prices, &market_facts));
+                Derived { of: key, market_facts, catalogue }
             }
         };
+        let (market_facts, catalogue) = (Arc::clone(&derived.market_facts), Arc::clone(&derived.catalogue));
+        self.derived = Some(derived);
         let read_otherwise = [(same_policy, "the policy"), (same_prices, "the price tables")];
         Ok(Some(Recorded {
             id,

@@ -16,7 +16,7 @@ use super::*;
 use crate::bound::fleet::Method;
 use crate::demand::{InstanceType, Pod, Room, Service};
 use crate::model::{Generation, Scoring};
-use crate::spot_month::weather::GOOD;
+use crate::spot_month::weather::{Climate, SpellLaw};
 
 const HOUR: f64 = 3600.0;
 
@@ -220,7 +220,10 @@ fn pods_run_again(service: Service) {
     let pods: Vec<Pod> = (0_u32..6).map(one).collect();
     let on_spot = policy(&json!({ "workload": "training", "capacity": { "prefer": ["spot", "on-demand"] } }));
     let catalogue = types::derive(&on_spot, &with_spot()).unwrap();
-    let spot = Spot::draw(3, &GOOD, catalogue.groups.values().map(|group| &group.place), 86_400 * 8, 64);
+    // There for some hours at a time, and away for minutes: each pod loses its node.
+    let spell = |mu| SpellLaw { mu, sigma: 0.3 };
+    let climate = Climate { open: spell(1.0), shut: spell(-2.0), coupling: 0.0 };
+    let spot = Spot::draw(3, &climate, catalogue.groups.values().map(|group| &group.place), 86_400 * 8, 64);
     let mut setup = Setup::new(demand(pods, 24.0 * 7.0), catalogue, 3);
     setup.world.spot = Some(spot);
     let outcome = play(&setup);
