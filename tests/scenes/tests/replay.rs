@@ -28,7 +28,7 @@ use trouble::Trouble;
 
 /// Decisions that are made again at least, and how long that may take.
 const LEAST: u64 = 10_000;
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_mins(3);
 
 /// How long things go wrong in a run, and how long it goes on then.
 const TROUBLE: SignedDuration = SignedDuration::from_hours(3);

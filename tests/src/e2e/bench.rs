@@ -407,7 +407,8 @@ impl Bench {
         let mut stoker = tokio::process::Command::new(&self.setup.stoker);
         let output = stoker.arg("replay").arg("--state-dir").arg(state).output().await?;
         let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-        ensure!(output.status.success(), "stoker replay: {out}{err}");
+        // Where Karpenter buys by itself, there may be none.
+        ensure!(output.status.success() || out.starts_with("no decision"), "stoker replay: {out}{err}");
         Ok(())
     }
 

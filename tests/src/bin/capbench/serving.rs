@@ -133,8 +133,9 @@ fn pods(serving: &Serving, node: &InstanceType, how: &Reactive) -> Demand {
 }
 
 /// Replicas that serve so many times what one does.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hundreds of replicas")]
 fn whole(times: f64) -> usize {
-    (0..).find(|count: &u32| f64::from(*count) >= times).and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+    times.ceil() as usize
 }
 
 /// Percent of the requests that came above what the running replicas serve.

@@ -138,7 +138,11 @@ fn peer(month: &Month, bound: f64, policy: &Policy, saving: Saving) -> Result<Fi
         types: Vec::new(),
         price: Milli(u32::try_from(*price).unwrap_or(1000)),
         step_seconds: STEP as f64,
-        room: (0..).map(|step| step * STEP).take_while(|at| (*at as f64) < seconds).map(|at| room(month, zone, at)).collect(),
+        room: (0..i64::MAX / STEP)
+            .map(|step| step * STEP)
+            .take_while(|at| (*at as f64) < seconds)
+            .map(|at| room(month, zone, at))
+            .collect(),
     });
     let market =
         Market::seeded(pools.collect(), month.seed).with_checkpoints(saving.checkpoint.as_secs_f64()).with_slack(SLACK);
