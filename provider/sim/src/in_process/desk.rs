@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{DecisionId, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, SupplierName};
+use stoker_core::base::kinds::Evidence;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::template::NodeTemplate;
@@ -20,6 +21,7 @@ use stoker_core::facts::supply::{
 use stoker_core::limits::usage::Usage;
 use stoker_core::pass::{Before, step};
 use stoker_core::plan::{Accounts, Action, Evict};
+use stoker_core::policy::Pool;
 use stoker_core::state::memory::Memory;
 use stoker_core::state::record::Record;
 
@@ -102,6 +104,8 @@ pub struct Desk<C> {
     boarding: BTreeSet<ProviderId>,
     /// Whether a pass is made whenever anything happens, also where no fact is new.
     pub(super) restless: bool,
+    /// Whether a pass is made for every pod that comes to a node or leaves one.
+    pub(super) every_pod: bool,
     /// Whether any fact or order is newer than the last pass.
     news: bool,
     /// Whether the autoscaler would be told anything else than before.
@@ -148,6 +152,7 @@ impl<C: Cloud> Desk<C> {
             moments: BTreeSet::new(),
             boarding: BTreeSet::new(),
             restless: false,
+            every_pod: false,
             news: true,
             told_anew: false,
             groups_changed: 0,
@@ -249,12 +254,20 @@ impl<C: Cloud> Desk<C> {
         if self.facts.nodes.get(&name).map(AsRef::as_ref) == node.as_ref() {
             return;
         }
-        self.news = true;
+        let known = self.facts.nodes.get(&name);
+        self.news |= self.pods_are_counted() || !known.zip(node.as_ref()).is_some_and(|(known, node)| busy_alike(known, node));
         let facts = Arc::make_mut(&mut self.facts);
         match node {
             Some(node) => drop(facts.nodes.insert(name, Arc::new(node))),
             None => drop(facts.nodes.remove(&name)),
         }
+    }
+
+    /// Whether the decision asks more of pods than which nodes have any: probes tell what theirs do, warm floors count them, and of a node
+    /// that is emptied they are told to go.
+    fn pods_are_counted(&self) -> bool {
+        let counted = |pool: &Pool| pool.evidence == Evidence::Probe || pool.warm_floor.is_some();
+        self.every_pod || !self.memory.disruptions.is_empty() || self.catalogue.policy.pools.iter().any(counted)
     }
 
     /// Takes in what came of a drain.
@@ -393,6 +406,11 @@ impl<C: Cloud> Desk<C> {
         self.pass();
         Ok(())
     }
+}
+
+/// Whether a node differs at most in which pods are on it, of which there are some.
+fn busy_alike(known: &NodeFacts, node: &NodeFacts) -> bool {
+    known.is_busy() && node.is_busy() && NodeFacts { gpu_pods: node.gpu_pods.clone(), ..known.clone() } == *node
 }
 
 /// Whether the autoscaler would be told anything else: sizes of groups, or the instances in them.

@@ -63,7 +63,7 @@ pub enum Loops {
     Prompt,
     /// Those at which something can differ, each when the process would run it: the same actions as with all of them.
     Needed,
-    /// All.
+    /// All; and passes of the decision for all pods that come and go, also on nodes that stay busy.
     All,
 }
 
@@ -91,6 +91,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
     /// A play that begins at `start`.
     pub fn new(mut autoscaler: Autoscaler<Desk<C>, MemoryCluster>, pods: P, loops: Loops, start: Timestamp) -> Self {
         autoscaler.door_mut().restless = loops == Loops::Prompt;
+        autoscaler.door_mut().every_pod = loops == Loops::All;
         if loops == Loops::Needed {
             autoscaler.skip_idle_reads();
         }

@@ -55,7 +55,7 @@ impl<T> ByGroup<T> {
     where
         T: Default,
     {
-        self.place(group).map(|place| place.get_or_insert_default())
+        self.place(group).map(Option::get_or_insert_default)
     }
 
     pub(super) fn remove(&mut self, group: Slot) -> Option<T> {

@@ -41,12 +41,11 @@ impl Usage {
         // Where groups are counted by target, what is coming is counted by that alone.
         let counted = if by_node { nodes.len() } else { seen.len() };
         for (at, node) in nodes.iter().enumerate().take(counted) {
-            let group = match seen.get(at).and_then(|seen| seen.group.get()) {
-                Some(group) => Some(*group),
-                None => {
-                    let group = client.group_of(&node.node).await;
-                    group.map_err(|e| format!("no group of {}: {e}", node.node.name))?
-                }
+            let group = if let Some(group) = seen.get(at).and_then(|seen| seen.group.get()) {
+                Some(*group)
+            } else {
+                let group = client.group_of(&node.node).await;
+                group.map_err(|e| format!("no group of {}: {e}", node.node.name))?
             };
             if group.is_some() && !by_node {
                 continue;

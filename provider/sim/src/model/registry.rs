@@ -119,14 +119,13 @@ impl Registry {
         }
         let mut all = ByGroup::default();
         for group in groups {
-            let instances = match self.cache.get(group.slot) {
-                Some(known) => Arc::clone(known),
-                None => {
-                    let again = scope.client.nodes(group.slot).await;
-                    let instances = again.map_err(|source| LoopError::Nodes { group: group.id.to_string(), source })?;
-                    self.cache.insert(group.slot, Arc::clone(&instances));
-                    instances
-                }
+            let instances = if let Some(known) = self.cache.get(group.slot) {
+                Arc::clone(known)
+            } else {
+                let again = scope.client.nodes(group.slot).await;
+                let instances = again.map_err(|source| LoopError::Nodes { group: group.id.to_string(), source })?;
+                self.cache.insert(group.slot, Arc::clone(&instances));
+                instances
             };
             all.insert(group.slot, instances);
         }

@@ -142,13 +142,11 @@ impl Templates {
             let copied = known.copied.as_ref().is_some_and(|copied| Arc::ptr_eq(copied, &seen.view));
             copied && known.real == real && known.daemons == daemons
         };
-        match self.get(group).filter(same) {
-            Some(known) => Arc::clone(known),
-            None => {
-                let template = Arc::new(GroupTemplate::copy(&seen.view));
-                Arc::new(GroupTemplate::new(template, daemons, Some(Arc::clone(&seen.view)), real))
-            }
-        }
+        let copied = || {
+            let template = Arc::new(GroupTemplate::copy(&seen.view));
+            Arc::new(GroupTemplate::new(template, daemons.clone(), Some(Arc::clone(&seen.view)), real))
+        };
+        self.get(group).filter(same).map_or_else(copied, Arc::clone)
     }
 
     /// That of the door; the one before where it is still the same.

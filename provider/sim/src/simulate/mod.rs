@@ -60,7 +60,7 @@ pub struct Setup {
     pub seed: u64,
     /// How often the time series is sampled, in seconds.
     pub sample_every: i64,
-    /// Whether every loop of the autoscaler is run, also those that can do nothing.
+    /// Whether every loop of the autoscaler and every pass of the decision is run, also those that can do nothing.
     pub every_loop: bool,
 }
 
