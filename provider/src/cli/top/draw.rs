@@ -1,6 +1,5 @@
 //! Draws a screen: lines of text and their colours, from the screen alone.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
@@ -8,7 +7,6 @@ use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use stoker_core::base::units::UsdPerHour;
 use stoker_service::print::count;
 use stoker_service::publish::picture::{NodePicture, Picture};
 
@@ -123,7 +121,7 @@ fn head(screen: &Screen) -> Vec<Line<'static>> {
     };
     let mut status = vec![
         Span::styled(picture.cluster.clone(), Modifier::BOLD),
-        Span::from(format!("  {}  ", rate(picture))),
+        Span::from(format!("  {}  ", rate(screen, picture))),
         Span::styled(ready.word(), ready_style),
         Span::from(format!("  as of {age} s ago  ")),
     ];
@@ -138,9 +136,8 @@ fn head(screen: &Screen) -> Vec<Line<'static>> {
 }
 
 /// What the fleet costs, of how much it may.
-fn rate(picture: &Picture) -> String {
-    let rates = picture.nodes.iter().filter_map(|node| node.rate);
-    let rate = to_the_cent(rates.fold(UsdPerHour::ZERO, UsdPerHour::plus));
+fn rate(screen: &Screen, picture: &Picture) -> String {
+    let rate = to_the_cent(screen.totals.rate);
     match &picture.budget {
         Some(budget) => format!("{rate}/h, budget {} of {}", to_the_cent(budget.spent), to_the_cent(budget.limit)),
         None => format!("{rate}/h"),
@@ -161,17 +158,10 @@ fn summary(screen: &Screen, picture: &Picture) -> String {
     if !screen.filter.is_empty() {
         return format!("{} of {nodes} with {:?}", screen.shown.len(), screen.filter);
     }
-    let mut standings: BTreeMap<&str, usize> = BTreeMap::new();
-    for node in &picture.nodes {
-        *standings.entry(columns::standing(node)).or_default() += 1;
-    }
-    let mut parts: Vec<_> = standings.into_iter().collect();
-    parts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let parts: Vec<String> = parts.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
-    let outdated = picture.nodes.iter().filter(|node| node.outdated.is_some()).count();
+    let parts: Vec<String> = screen.totals.standings.iter().map(|(word, count)| format!("{count} {word}")).collect();
     let mut text = if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) };
-    if outdated > 0 {
-        let _ = write!(text, "; {outdated} outdated");
+    if screen.totals.outdated > 0 {
+        let _ = write!(text, "; {} outdated", screen.totals.outdated);
     }
     text
 }

@@ -1,9 +1,12 @@
 //! What the screen shows, and what an input makes of it. No clock, no terminal, no network.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use stoker_core::base::ids::RecordId;
+use stoker_core::base::units::UsdPerHour;
 use stoker_service::publish::picture::{NodePicture, Picture};
 
 use super::columns::{self, NodeColumn};
@@ -85,6 +88,31 @@ pub(super) enum Tables {
     Pools,
 }
 
+/// What the nodes of an answer come to. Thousands of nodes are walked once an answer, not with each line that is drawn.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    /// What those with a price cost together.
+    pub(super) rate: UsdPerHour,
+    /// How many stand where, the most first.
+    pub(super) standings: Vec<(String, usize)>,
+    pub(super) outdated: usize,
+}
+
+impl Totals {
+    fn of(nodes: &[NodePicture]) -> Self {
+        let mut totals = Self::default();
+        let mut standings: BTreeMap<&str, usize> = BTreeMap::new();
+        for node in nodes {
+            totals.rate = totals.rate.plus(node.rate.unwrap_or(UsdPerHour::ZERO));
+            totals.outdated += usize::from(node.outdated.is_some());
+            *standings.entry(columns::standing(node)).or_default() += 1;
+        }
+        totals.standings = standings.into_iter().map(|(word, count)| (word.to_owned(), count)).collect();
+        totals.standings.sort_by_key(|(_, count)| Reverse(*count));
+        totals
+    }
+}
+
 /// A node under the lens.
 #[derive(Debug)]
 pub(super) struct Lens {
@@ -107,6 +135,8 @@ pub(super) struct Screen {
     /// Time since the screen began.
     pub(super) now: Duration,
     pub(super) answer: Option<Box<Answer>>,
+    /// What its nodes come to.
+    pub(super) totals: Totals,
     /// When it came.
     pub(super) answered_at: Duration,
     /// Why the last request was not answered; `None` where it was.
@@ -140,6 +170,7 @@ impl Screen {
             size,
             now: Duration::ZERO,
             answer: None,
+            totals: Totals::default(),
             answered_at: Duration::ZERO,
             away: None,
             tables: Tables::Both,
@@ -166,6 +197,7 @@ impl Screen {
             Input::Key(_) | Input::Tick => {}
             Input::Resized(width, height) => self.size = (width, height),
             Input::Answered(Ok(answer)) => {
+                self.totals = Totals::of(&answer.picture.nodes);
                 self.answer = Some(answer);
                 self.answered_at = now;
                 self.away = None;
