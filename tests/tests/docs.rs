@@ -147,7 +147,7 @@ fn commands_that_are_shown_print_what_is_shown() {
 
 #[test]
 fn screens_that_are_shown_are_goldens() {
-    for page in pages().iter().filter(|page| page.text.contains(run::GOLDEN)) {
+    for page in pages().iter().filter(|page| [run::GOLDEN, run::TABLE].iter().any(|mark| page.text.contains(mark))) {
         settle(&page.path, &run::with_goldens(page));
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::copy::Copied;
-use super::error::{JournalError, StoreError, While as _};
+use super::error::{JournalError, StoreError, While as _, is_damage};
 use super::place::{Location, Place};
 use super::read::Reader;
 use super::readings::Readings;
@@ -63,7 +63,7 @@ impl Reader {
 }
 
 impl Journal {
-    /// Makes a backup the journal of a state directory that has none. Orders of which no machine
+    /// Makes a backup, of this release or an older one, the journal of a state directory that has none. Orders of which no machine
     /// had come are not carried over: whoever still needs them asks again. The journal gets a name
     /// of its own, and the first start on it takes care.
     ///
@@ -74,14 +74,12 @@ impl Journal {
         if let Some(path) = files(&path).into_iter().find(|file| file.exists()) {
             return Err(JournalError::Exists { path });
         }
-        let given = Reader::open_backup(backup).await?;
+        let given = Store::open_file_of_any_release(backup.to_owned(), &JOURNAL).await;
+        let (given, _) = given.map_err(JournalError::of_backup)?;
         // Made in a directory of its own: what a crash leaves there is no journal, and goes.
         let part = lock.dir().join("restore.part");
         let _ = fs::remove_dir_all(&part);
-        let made = match given.check().await {
-            Ok(()) => make(&part, &given).await,
-            Err(damaged) => Err(damaged.of_backup()),
-        };
+        let made = make(&part, &given).await;
         given.close().await;
         let placed = made.and_then(|made| place(lock.dir(), &made, &path).map_err(|source| failed(&path, source)));
         let _ = fs::remove_dir_all(&part);
@@ -107,15 +105,22 @@ fn failed(path: &Path, source: std::io::Error) -> JournalError {
     JournalError::Restore { path: path.to_owned(), source }
 }
 
-/// Makes a journal of a backup in `dir`; its file.
-async fn make(dir: &Path, backup: &Reader) -> Result<PathBuf, JournalError> {
+/// Makes a journal of this release's schema of a backup in `dir`, and looks through all of it; its file.
+async fn make(dir: &Path, backup: &Store) -> Result<PathBuf, JournalError> {
     let made = dir.join(JOURNAL.file);
     let begin = || private::directory(dir).and_then(|()| private::options().write(true).truncate(true).open(&made).map(drop));
     begin().map_err(|source| failed(&made, source))?;
     // By the database and not byte by byte: a backup that somebody opened may have entries in a file beside it.
     let name = made.to_str().ok_or_else(|| failed(&made, std::io::ErrorKind::InvalidFilename.into()))?;
-    backup.store.copy_into(name).await.map_err(|source| failed(&made, std::io::Error::other(source)))?;
-    let store = Store::open(&Place::from(dir), &JOURNAL).await?;
+    backup.copy_into(name).await.map_err(|source| match is_damage(&source) {
+        true => JournalError::opening(backup.at(), source).of_backup(),
+        false => failed(&made, std::io::Error::other(source)),
+    })?;
+    let place = Place::from(dir);
+    let damaged = |error: JournalError| error.of_backup_at(backup.at());
+    let store = Store::open(&place, &JOURNAL).await.map_err(damaged)?;
+    let readings = Readings::of_reader(&place);
+    Reader { store: store.clone(), readings }.check().await.map_err(damaged)?;
     let settle = async {
         let mut db = store.write().await?;
         settle(&mut db).await?;

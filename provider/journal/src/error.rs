@@ -19,7 +19,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// There is no journal to read.
-    #[error("journal {at}: is not there; give the state directory or the database of a Stoker that has run")]
+    #[error("journal {at}: is not there, or holds nothing; give the state directory or the database of a Stoker that has run")]
     Missing {
         /// The journal.
         at: Location,
@@ -269,11 +269,21 @@ impl JournalError {
             Self::Corrupt { at, source } => (at, "is damaged, and nothing was changed; give an earlier one", Some(source)),
             Self::Newer { at, .. } => (at, "was written by a newer release; restore it with that one", None),
             Self::Older { at, .. } => {
-                (at, "was written by an older release; restore it with that one, then start this one", None)
+                let why =
+                    "was written by an older release; restore it into a state directory, and give `stoker journal copy` that";
+                (at, why, None)
             }
             other => return other,
         };
         Self::BadBackup { at, why, source }
+    }
+
+    /// The same, found in the copy of the backup that is `at`.
+    pub(super) fn of_backup_at(self, at: &Location) -> Self {
+        match self.of_backup() {
+            Self::BadBackup { why, source, .. } => Self::BadBackup { at: at.clone(), why, source },
+            other => other,
+        }
     }
 
     pub(super) fn opening(at: &Location, source: sqlx::Error) -> Self {
@@ -399,6 +409,11 @@ const FULL: i32 = 13;
 const NOT_A_DATABASE: i32 = 26;
 /// `SQLITE_IOERR_SHMSIZE`: of the index that it keeps with its log.
 const NO_ROOM_FOR_INDEX: i32 = 4_874;
+
+/// Whether a database is not as it was written.
+pub(super) fn is_damage(error: &sqlx::Error) -> bool {
+    matches!(kind(error), Some(ErrorKind::Damage))
+}
 
 fn kind(error: &sqlx::Error) -> Option<ErrorKind> {
     let code = error.as_database_error()?.code()?;

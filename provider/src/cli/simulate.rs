@@ -128,13 +128,17 @@ pub(super) async fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
     if let Some(path) = args.picture.as_ref().filter(|path| !is_svg(path)) {
         return Err(CliError::Usage(format!("--picture {}: pictures are SVG; give a name that ends in .svg", path.display())));
     }
+    let folder = |path: &PathBuf| path.parent().is_none_or(|dir| dir.as_os_str().is_empty() || dir.is_dir());
+    if let Some(path) = args.picture.as_ref().filter(|path| !folder(path)) {
+        return Err(CliError::Usage(format!("--picture {}: its folder is not there; make it first", path.display())));
+    }
     let tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), args.now.now())?;
     let (policies, mut notes) = args.policies(&tables)?;
     let seeds: Vec<u64> = (0..u64::from(args.seeds)).map(|n| args.seed.saturating_add(n)).collect();
     let demands = Demands::of(&args.source().await?, args.days, &seeds, &policies, &tables)?;
     notes.extend(demands.notes.iter().cloned());
-    let setups: Vec<Setup> =
-        demands.of_runs.iter().map(|of| args.setup(of, &policies)).collect::<Option<_>>().unwrap_or_default();
+    let setups = demands.of_runs.iter().map(|of| args.setup(of, &policies)).collect::<Option<Vec<_>>>();
+    let setups = setups.ok_or_else(|| CliError::other("a run of a policy that is not played"))?;
     let (outcomes, bounds) = play(&setups)?;
     let mut rows: Vec<PolicyRow> = policies.iter().map(|tried| PolicyRow::new(&tried.name)).collect();
     for ((of, outcome), least) in demands.of_runs.iter().zip(&outcomes).zip(bounds) {
@@ -266,7 +270,7 @@ fn bounds(setups: &[Setup], threads: usize) -> Result<Vec<Option<UsdMicros>>, Cl
         let chunks = wanted.chunks(wanted.len().div_ceil(threads).max(1));
         let running: Vec<_> =
             chunks.map(|chunk| scope.spawn(move || chunk.iter().filter_map(of).collect::<Vec<_>>())).collect();
-        running.into_iter().filter_map(|one| one.join().ok()).flatten().collect()
+        running.into_iter().flat_map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
     let bound = |n: &usize| made.get(n).cloned().transpose().map(Option::flatten).map_err(CliError::other);
     firsts.iter().map(bound).collect()

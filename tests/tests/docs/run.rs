@@ -27,6 +27,8 @@ pub(crate) const MARK: &str = "<!-- run";
 const FILE: &str = "<!-- file: ";
 /// What stands before a block that is the golden of a test.
 pub(crate) const GOLDEN: &str = "<!-- golden: ";
+/// What stands before a table that a benchmark wrote.
+pub(crate) const TABLE: &str = "<!-- table: ";
 
 /// The page as it reads with the output of this binary.
 pub(crate) fn with_output(page: &Page) -> String {
@@ -63,12 +65,20 @@ pub(crate) fn with_output(page: &Page) -> String {
     out.join("\n") + "\n"
 }
 
-/// The page with the golden that it names in the block after each mark `<!-- golden: PATH -->`.
+/// The page with the golden that it names in the block after each mark `<!-- golden: PATH -->`, and the table after each
+/// `<!-- table: PATH -->`.
 pub(crate) fn with_goldens(page: &Page) -> String {
-    let mut lines = page.text.lines();
+    let mut lines = page.text.lines().peekable();
     let mut out: Vec<String> = Vec::new();
     while let Some(line) = lines.next() {
         out.push(line.to_owned());
+        if let Some(path) = line.strip_prefix(TABLE).and_then(|rest| rest.strip_suffix(" -->")) {
+            while lines.next_if(|line| line.is_empty() || line.starts_with('|')).is_some() {}
+            let table =
+                fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}; see tests/capbench.sh"));
+            out.extend([String::new(), table]);
+            continue;
+        }
         let Some(path) = line.strip_prefix(GOLDEN).and_then(|rest| rest.strip_suffix(" -->")) else { continue };
         block(&mut lines, &mut Vec::new());
         let golden = fs::read_to_string(root().join(path)).unwrap();

@@ -50,13 +50,23 @@ impl Store {
 
     /// Opens a database file of any name for reading alone.
     pub(in super::super) async fn open_file_read_only(path: PathBuf, kind: &'static Kind) -> Result<Self, JournalError> {
-        let at = Location::File(path.clone());
+        let (store, schema) = Self::open_file_of_any_release(path, kind).await?;
+        kind.check_readable(&store.at, Some(schema))?;
+        Ok(store)
+    }
+
+    /// The same of one that an older release may have written, with its schema: it can be copied, and its rows cannot be read.
+    pub(in super::super) async fn open_file_of_any_release(
+        path: PathBuf,
+        kind: &'static Kind,
+    ) -> Result<(Self, i64), JournalError> {
+        let missing = || JournalError::Missing { at: Location::File(path.clone()) };
         if !path.exists() {
-            return Err(JournalError::Missing { at });
+            return Err(missing());
         }
-        kind.check_readable(&at, inspect(&path, kind).await?)?;
+        let schema = inspect(&path, kind).await?.ok_or_else(missing)?;
         let readers = readers(&path).await?;
-        Self::of_file(path, None, readers)
+        Ok((Self::of_file(path, None, readers)?, schema))
     }
 
     /// Whether the tables are those that this release makes, with nothing beside them that would do more. PostgreSQL's are made by

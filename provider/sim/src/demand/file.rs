@@ -14,7 +14,7 @@
 //! | `runs` | how long it runs once started: likewise | a fault |
 //! | `gpus` | whole GPUs | a fault |
 //! | `cpu` | CPUs: `3`, `0.5` or `500m` | a fault |
-//! | `memory` | `12Gi` or `512Mi` | a fault |
+//! | `memory` | `12Gi`, `512Mi` or `1Ti`; also `12G`, `512M`, `1T` | a fault |
 //! | `models` | GPU models that it may run on, with `\|` between them | any |
 //! | `service` | `latency-sensitive`, or `best-effort`: may be moved | neither |
 //!
@@ -30,6 +30,10 @@ use stoker_core::catalogue::Catalogue;
 use super::{Demand, Pod, Room, Service};
 use crate::simulate::types;
 
+/// Units of memory as Kubernetes writes them, in bytes.
+const UNITS: [(&str, f64); 6] =
+    [("Ti", 1024.0 * 1024.0 * MIB), ("Gi", 1024.0 * MIB), ("Mi", MIB), ("T", 1e12), ("G", 1e9), ("M", 1e6)];
+const MIB: f64 = 1_048_576.0;
 /// Columns that every file has, and those that it may have.
 const NEEDED: [&str; 6] = ["name", "arrives", "runs", "gpus", "cpu", "memory"];
 const OPTIONAL: [&str; 3] = ["pool", "models", "service"];
@@ -277,9 +281,11 @@ fn milli_cpu(text: &str) -> Result<u32, String> {
 
 /// MiB, rounded up.
 fn memory_mib(text: &str) -> Result<u32, String> {
-    let in_units = |unit: &str, mib: f64| text.strip_suffix(unit).and_then(|number| up(number.parse::<f64>().ok()? * mib));
-    in_units("Gi", 1024.0)
-        .or_else(|| in_units("Mi", 1.0))
+    let in_units =
+        |(unit, bytes): &(&str, f64)| text.strip_suffix(unit).and_then(|number| up(number.parse::<f64>().ok()? * bytes / MIB));
+    UNITS
+        .iter()
+        .find_map(in_units)
         .ok_or_else(|| format!("memory {} is no amount of memory: write it like 12Gi or 512Mi", quoted(text)))
 }
 

@@ -43,28 +43,49 @@ pub struct Served {
     pub ready: Vec<u32>,
 }
 
+/// What a horizontal autoscaler asks for in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// At least so many replicas, at once.
+    pub least: usize,
+    /// At most so many: the most that it wanted within its window.
+    pub most: usize,
+}
+
+impl Reactive {
+    /// What is asked for at rates that are given per step.
+    pub fn wanted(&self, rates: &[f64], step_seconds: u32) -> Vec<Wanted> {
+        let step = step_seconds.max(1);
+        let (lag, window) = (steps(self.lag_seconds / step), steps(self.window_seconds / step).max(1));
+        let least: Vec<usize> = (0..rates.len()).map(|now| self.replicas(rates[now.saturating_sub(lag)])).collect();
+        let most = |now: usize| least[(now + 1).saturating_sub(window)..=now].iter().copied().max().unwrap_or(0);
+        (0..rates.len()).map(|now| Wanted { least: least[now], most: most(now) }).collect()
+    }
+
+    /// Replicas that serve the rate at the target load.
+    fn replicas(&self, rate: f64) -> usize {
+        let number = rate / (self.serves * f64::from(self.target.0) / 1000.0);
+        usize::try_from(crate::world::draw::whole(number.ceil())).unwrap_or(0)
+    }
+}
+
 /// Follows the rates, which are given per step.
 pub fn serve(rates: &[f64], step_seconds: u32, how: &Reactive) -> Served {
     let step = step_seconds.max(1);
-    let wants = |rate: f64| replicas(rate / (how.serves * f64::from(how.target.0) / 1000.0));
-    let at_start = rates.first().map_or(0, |rate| wants(*rate));
+    let at_start = rates.first().map_or(0, |rate| how.replicas(*rate));
     let mut fleet = Fleet { bought: vec![None; at_start], ready: at_start };
-    let (lag, boot) = (steps(how.lag_seconds / step), steps(how.boot_seconds.div_ceil(step)));
-    let window = steps(how.window_seconds / step).max(1);
+    let boot = steps(how.boot_seconds.div_ceil(step));
     let mut served =
         Served { usd: UsdMicros(0), missed_percent: 0.0, launches: 0, flaps: 0, ready: Vec::with_capacity(rates.len()) };
-    let (mut wanted, mut paid_steps, mut missed) = (Vec::with_capacity(rates.len()), 0_usize, 0.0);
-    for (now, rate) in rates.iter().enumerate() {
+    let (mut paid_steps, mut missed) = (0_usize, 0.0);
+    for (now, (rate, wanted)) in rates.iter().zip(how.wanted(rates, step_seconds)).enumerate() {
         fleet.boot(now, boot);
-        wanted.push(wants(rates[now.saturating_sub(lag)]));
-        let kept = wanted.iter().rev().take(window).copied().max().unwrap_or(0);
-        let most = wanted[now];
-        let more = most.saturating_sub(fleet.bought.len());
+        let more = wanted.least.saturating_sub(fleet.bought.len());
         served.launches += more;
         fleet.bought.extend(std::iter::repeat_n(Some(now), more));
-        if more == 0 && fleet.ready > kept {
+        if more == 0 && fleet.ready > wanted.most {
             let young = |bought: &Option<usize>| bought.is_some_and(|at| seconds(now - at, step) < FLAP);
-            served.flaps += fleet.remove(kept).iter().filter(|bought| young(bought)).count();
+            served.flaps += fleet.remove(wanted.most).iter().filter(|bought| young(bought)).count();
         }
         missed += (rate - number(fleet.ready) * how.serves).max(0.0);
         paid_steps += fleet.bought.len();
@@ -94,10 +115,6 @@ impl Fleet {
         self.ready -= gone;
         self.bought.drain(self.ready..self.ready + gone).collect()
     }
-}
-
-fn replicas(number: f64) -> usize {
-    usize::try_from(crate::world::draw::whole(number.ceil())).unwrap_or(0)
 }
 
 fn steps(number: u32) -> usize {

@@ -10,6 +10,7 @@
 
 mod frontier;
 mod pods;
+mod report;
 mod serving;
 mod stoker;
 mod table;
@@ -18,9 +19,12 @@ mod workloads;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use stoker_service::print::NotWritten;
 use stoker_sim::demand::openb::Part;
+
+use report::{Report, Table};
 
 /// Compares Stoker with what others run, and with the least that a demand can cost.
 #[derive(Debug, Parser)]
@@ -40,9 +44,9 @@ struct Args {
     /// Days of drawn demand
     #[arg(long, value_name = "DAYS", default_value_t = 14, value_parser = clap::value_parser!(u32).range(1..))]
     days: u32,
-    /// Folder for a picture of each demand: cost against waiting
+    /// Folder for what is printed, tables for a page, and a picture of each demand: cost against waiting
     #[arg(long, value_name = "DIR")]
-    pictures: Option<PathBuf>,
+    out: Option<PathBuf>,
     /// A few days and one seed, for CI
     #[arg(long, conflicts_with_all = ["trace", "types", "seeds", "days"])]
     quick: bool,
@@ -58,7 +62,14 @@ enum Half {
 const QUICK_DAYS: u32 = 3;
 
 fn main() -> Result<()> {
-    let args = Args::parse();
+    match compare(&Args::parse()) {
+        // As with `| head`.
+        Err(error) if error.downcast_ref::<NotWritten>().is_some_and(NotWritten::is_enough) => Ok(()),
+        done => done,
+    }
+}
+
+fn compare(args: &Args) -> Result<()> {
     let (seeds, days) = if args.quick { (1, QUICK_DAYS) } else { (args.seeds, args.days) };
     let sold = args.types.as_deref().map_or_else(|| workloads::sold(&workloads::MODELS), workloads::read_types)?;
     let part = match args.half {
@@ -70,23 +81,20 @@ fn main() -> Result<()> {
         Some(trace) => workloads::of_trace(trace, part, &sold)?,
         None => workloads::drawn(days, &sold),
     };
-    if let Some(dir) = &args.pictures {
-        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
-    }
-    let mut sound = true;
+    let mut report = Report::new(args.out.clone())?;
+    let [mut summary, mut isolation] = [const { Vec::new() }; 2];
     for workload in &workloads {
-        let compared = pods::compare(workload, seeds, args.quick)?;
-        sound &= compared.sound;
-        if let Some(dir) = &args.pictures {
-            let file = dir.join(format!("{}.svg", workload.file_name()));
-            let drawn = frontier::draw(&workload.name, &compared.series)?;
-            std::fs::write(&file, drawn).with_context(|| file.display().to_string())?;
-        }
+        let compared = pods::compare(workload, seeds, args.quick, &mut report)?;
+        report.keep(&format!("{}.svg", workload.short), &frontier::draw(&workload.name, &compared.series)?)?;
+        summary.push(compared.summary);
+        isolation.push(compared.isolation);
+    }
+    for (name, tables) in [("pods", summary), ("isolation", isolation)] {
+        report.keep_table(name, &Table::side_by_side(tables))?;
     }
     if args.trace.is_none() {
-        sound &= training::compare(seeds, days)?;
-        sound &= serving::compare(days)?;
+        training::compare(seeds, days, &mut report)?;
+        serving::compare(days, &mut report)?;
     }
-    anyhow::ensure!(sound, "see FAIL above");
-    Ok(())
+    report.finish()
 }

@@ -10,8 +10,9 @@ use stoker_sim::demand::Demand;
 use stoker_sim::peers::{self, Boots, Policy};
 
 use crate::frontier::{Point, Series};
+use crate::report::{Report, Table};
 use crate::stoker::{self, EQUAL_COST, Job, Variant};
-use crate::table::{self, COMMITTED, Row, cost, dollars, verdict};
+use crate::table::{self, COMMITTED, Row, cost, dollars};
 use crate::workloads::{MODELS, Workload};
 
 /// Seconds between two samples of a run.
@@ -25,15 +26,17 @@ const WAYS: [Variant; 3] = [
 ];
 
 /// From the least cost to the least waiting, by what an operator can set. The default is one of them.
-const FRONTIER: [Variant; 8] = [
-    Variant::tuned("windows of 1 s", "2", "window: fixed, scaleDown: 1s", "").undelayed("windows of 1 s, delays 0"),
+const FRONTIER: [Variant; 10] = [
+    Variant::tuned("", "2", "window: fixed, scaleDown: 1s", "").undelayed("windows of 1 s, delays 0"),
     Variant::tuned("waiting $1", "1", EQUAL_COST, ""),
     Variant::DEFAULT,
     Variant::tuned("waiting $4, 20 min", "4", "window: equalCost, scaleDown: 20m", ""),
     Variant::tuned("waiting $8, 20 min", "8", "window: equalCost, scaleDown: 20m", ""),
     Variant::tuned("1 warm node", "2", EQUAL_COST, "{ nodes: 1 }"),
     Variant::tuned("2 warm nodes", "2", EQUAL_COST, "{ nodes: 2 }"),
+    Variant::tuned("", "1", EQUAL_COST, "{ nodes: 1 }").undelayed("1 warm node, waiting $1, delays 0"),
     Variant::tuned("floor by quantile", "2", EQUAL_COST, "{ quantile: {} }"),
+    Variant::tuned("", "2", EQUAL_COST, "{ quantile: { p: 50% } }").undelayed("floor by quantile 50 %, delays 0"),
 ];
 
 /// Of the short form.
@@ -46,38 +49,47 @@ const TIGHT: f64 = 1.001;
 
 /// What was found of a demand.
 pub(crate) struct Compared {
-    /// Whether all that has to hold does.
-    pub(crate) sound: bool,
+    /// Each policy's cost, waiting and flaps.
+    pub(crate) summary: Table,
+    /// Cost with and without isolation.
+    pub(crate) isolation: Table,
     /// Cost over the bound against waiting, of Stoker first.
     pub(crate) series: [Series; 2],
 }
 
 /// The tables of one demand.
-pub(crate) fn compare(workload: &Workload, seeds: u64, short: bool) -> Result<Compared> {
+pub(crate) fn compare(workload: &Workload, seeds: u64, short: bool, report: &mut Report) -> Result<Compared> {
     let demand = &workload.demand;
     let begun = Instant::now();
     let bound = fleet::bound(demand, Method::default())?;
     let (least, committed) = (dollars(bound.total()), dollars(bound.committed(COMMITTED).total));
-    println!(
-        "\n{}: {} pods in {:.1} days; seeds 0 to {}; bound by {} in {:.1} s",
+    eprintln!("{}: bound in {:.1} s", workload.name, begun.elapsed().as_secs_f64());
+    report.line(&format!(
+        "\n{}: {} pods in {:.1} days; {seeds} seeds; bound by {}",
         workload.name,
         demand.pods.len(),
         demand.seconds / 86_400.0,
-        seeds - 1,
         bound.method.solver,
-        begun.elapsed().as_secs_f64()
-    );
-    println!("commit: with a commitment that costs {} of its value, over the bound with one", share(COMMITTED));
-    table::head();
-    cost("lower bound", least, least);
-    cost("static fleet of the peak, ideal", dollars(bound.static_peak()), least);
-    cost("static fleet, bought node by node", dollars(peers::static_peak(demand)), least);
+    ))?;
+    report.line(&format!("commit: with a commitment that costs {} of its value, over the bound with one", share(COMMITTED)))?;
+    table::head(report)?;
+    let name = &workload.short;
+    let mut summary = Table::new(&[&format!("{name} × bound"), "p95 s", "flaps"]);
+    let fixed = [
+        ("lower bound", least),
+        ("static fleet of the peak, ideal", dollars(bound.static_peak())),
+        ("static fleet, bought node by node", dollars(peers::static_peak(demand))),
+    ];
+    for (name, usd) in fixed {
+        cost(report, name, usd, least)?;
+        summary.row(name, &[ratio(usd / least), String::new(), String::new()]);
+    }
 
     let begun = Instant::now();
     let mut others = Vec::new();
     for (name, policy) in Policy::published() {
         let row = peer(demand, name, &policy, seeds)?;
-        row.print(least, committed);
+        row.print(report, least, committed)?;
         others.push((policy, row));
     }
     let took = begun.elapsed();
@@ -88,20 +100,25 @@ pub(crate) fn compare(workload: &Workload, seeds: u64, short: bool) -> Result<Co
     let variants = [variants, vec![Variant::SHARED, Variant::SHARED.spread("Stoker without isolation, spreads")]].concat();
     let rows = ours(demand, &variants, seeds)?;
     for row in &rows {
-        row.print(least, committed);
+        row.print(report, least, committed)?;
+    }
+    for row in others.iter().map(|(_, row)| row).chain(&rows) {
+        let means = row.means();
+        let cells = [ratio(means.usd / least), format!("{:.0}", means.p95), format!("{:.0}", means.flaps)];
+        summary.row(&row.name, &cells);
     }
     let found = |name: &str| rows.iter().find(|row| row.name == name).context("a row of Stoker");
     let default = found(Variant::DEFAULT.name)?;
-    println!("others took {:.1} s, Stoker {:.1} s", took.as_secs_f64(), begun.elapsed().as_secs_f64());
+    eprintln!("others took {:.1} s, Stoker {:.1} s", took.as_secs_f64(), begun.elapsed().as_secs_f64());
 
-    isolation(demand, seeds, least, &found)?;
+    let isolation = isolation(workload, seeds, least, &found, report)?;
     let defaults = others.iter().find(|(policy, _)| *policy == Policy::autoscaler()).context("the autoscaler's defaults")?;
-    let mut sound = verdict(rows.iter().all(|row| row.broken.is_empty()), "no promise was broken");
-    sound &= verdict(rows.iter().all(|row| row.means().flaps == 0.0), "no node was given back within 15 minutes");
+    report.verdict(rows.iter().all(|row| row.broken.is_empty()), "no promise was broken")?;
+    report.verdict(rows.iter().all(|row| row.means().flaps == 0.0), "no node was given back within 15 minutes")?;
     let all = others.iter().map(|(_, row)| row).chain(&rows).flat_map(|row| &row.runs);
-    sound &= verdict(all.into_iter().all(|run| run.usd > least), "no run costs less than the bound");
+    report.verdict(all.into_iter().all(|run| run.usd > least), "no run costs less than the bound")?;
     let cheaper = default.means().usd < defaults.1.means().usd;
-    sound &= verdict(cheaper, "Stoker costs less than Cluster Autoscaler by its defaults");
+    report.verdict(cheaper, "Stoker costs less than Cluster Autoscaler by its defaults")?;
 
     let point = |row: &Row| {
         let means = row.means();
@@ -114,7 +131,7 @@ pub(crate) fn compare(workload: &Workload, seeds: u64, short: bool) -> Result<Co
     };
     let on_frontier = rows.iter().filter(|row| frontier.iter().any(|of| of.name == row.name)).map(point).collect();
     let others = others.iter().map(|(_, row)| point(row)).collect();
-    Ok(Compared { sound, series: [Series::new("Stoker", on_frontier), Series::new("others", others)] })
+    Ok(Compared { summary, isolation, series: [Series::new("Stoker", on_frontier), Series::new("others", others)] })
 }
 
 fn share(of: Milli) -> String {
@@ -134,13 +151,22 @@ fn ours(demand: &Arc<Demand>, variants: &[Variant], seeds: u64) -> Result<Vec<Ro
 }
 
 /// Each policy with and without class taints, where the scheduler packs and where it spreads.
-fn isolation<'a>(demand: &Demand, seeds: u64, least: f64, ours: &dyn Fn(&str) -> Result<&'a Row>) -> Result<()> {
-    println!(
+fn isolation<'a>(
+    workload: &Workload,
+    seeds: u64,
+    least: f64,
+    ours: &dyn Fn(&str) -> Result<&'a Row>,
+    report: &mut Report,
+) -> Result<Table> {
+    report.line(&format!(
         "\n{:<46} {:>15} {:>15} {:>15} {:>15}",
         "isolation, x bound", "off, packs", "off, spreads", "on, packs", "on, spreads"
-    );
-    let line = |name: &str, [off, off_spread, on, on_spread]: [f64; 4]| {
-        println!("{name:<46} {off:>15.3} {off_spread:>15.3} {on:>15.3} {on_spread:>15.3}");
+    ))?;
+    let mut table = Table::new(&[&format!("{} off, packs", workload.short), "off, spreads", "on, packs", "on, spreads"]);
+    let mut line = |name: &str, of: [f64; 4]| {
+        let [off, off_spread, on, on_spread] = of;
+        table.row(name, &of.map(ratio));
+        report.line(&format!("{name:<46} {off:>15.3} {off_spread:>15.3} {on:>15.3} {on_spread:>15.3}"))
     };
     let isolable = [
         ("Cluster Autoscaler", Policy::autoscaler(), CAREFUL),
@@ -150,13 +176,18 @@ fn isolation<'a>(demand: &Demand, seeds: u64, least: f64, ours: &dyn Fn(&str) ->
         ("own choice, 5 min", Policy::own_choice(300.0), TIGHT),
     ];
     for (name, policy, most) in isolable {
-        let ratio = |policy: &Policy| Ok::<_, anyhow::Error>(peer(demand, name, policy, seeds)?.means().usd / least);
+        let ratio = |policy: &Policy| Ok::<_, anyhow::Error>(peer(&workload.demand, name, policy, seeds)?.means().usd / least);
         let tainted = policy.clone().with_taints(most);
-        line(name, [ratio(&policy)?, ratio(&policy.spread())?, ratio(&tainted)?, ratio(&tainted.spread())?]);
+        line(name, [ratio(&policy)?, ratio(&policy.spread())?, ratio(&tainted)?, ratio(&tainted.spread())?])?;
     }
     let ratio = |name: &str| Ok::<_, anyhow::Error>(ours(name)?.means().usd / least);
     let names = [Variant::SHARED.name, "Stoker without isolation, spreads", WAYS[0].name, WAYS[1].name];
     let [off, off_spread, on, on_spread] = names.map(ratio);
-    line("Stoker", [off?, off_spread?, on?, on_spread?]);
-    Ok(())
+    line("Stoker", [off?, off_spread?, on?, on_spread?])?;
+    Ok(table)
+}
+
+/// With three decimals.
+pub(crate) fn ratio(of: f64) -> String {
+    format!("{of:.3}")
 }

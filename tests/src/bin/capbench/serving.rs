@@ -7,11 +7,13 @@ use stoker_core::base::units::{Milli, UsdMicros, UsdPerHour};
 use stoker_sim::bound::levels::{self, Node};
 use stoker_sim::demand::synthetic::{self, Serving};
 use stoker_sim::demand::{Demand, InstanceType, Pod, Room, Service};
-use stoker_sim::peers::serving::{Reactive, serve};
+use stoker_sim::peers::serving::{Reactive, Wanted, serve};
 use stoker_sim::simulate::outcome::Outcome;
 
+use crate::pods as rows;
+use crate::report::{Report, Table};
 use crate::stoker::{self, EQUAL_COST, Job, Variant};
-use crate::table::{COMMITTED, broken, dollars, verdict};
+use crate::table::{COMMITTED, broken, dollars};
 
 /// GPU model of a replica's node.
 const MODEL: &str = "H100";
@@ -27,15 +29,18 @@ const BOOT: u32 = 270;
 const STEP: u32 = 60;
 
 /// Stoker below a horizontal autoscaler: the load of a replica that this aims at, and Stoker's policy.
-const OURS: [(u32, Variant); 4] = [
+const OURS: [(u32, Variant); 7] = [
     (800, Variant::tuned("Stoker, target 80 %", "2", EQUAL_COST, "")),
+    (850, Variant::tuned("Stoker, target 85 %", "2", EQUAL_COST, "")),
+    (850, Variant::tuned("Stoker, target 85 %, floor by quantile", "8", EQUAL_COST, "{ quantile: {} }")),
+    (850, Variant::tuned("Stoker, target 85 %, 2 warm nodes", "2", EQUAL_COST, "{ nodes: 2 }")),
     (900, Variant::tuned("Stoker, target 90 %", "2", EQUAL_COST, "")),
     (900, Variant::tuned("Stoker, target 90 %, floor by quantile", "8", EQUAL_COST, "{ quantile: {} }")),
     (950, Variant::tuned("Stoker, target 95 %, floor by quantile", "8", EQUAL_COST, "{ quantile: {} }")),
 ];
 
-/// The table; whether all that has to hold does. Nodes of the start are there: the least pays for their boots, a thousandth of it at most.
-pub(crate) fn compare(days: u32) -> Result<bool> {
+/// The table. Nodes of the start are there: the least pays for their boots, a thousandth of it at most.
+pub(crate) fn compare(days: u32, report: &mut Report) -> Result<()> {
     let node = InstanceType {
         name: "p5.4xlarge".to_owned(),
         model: MODEL.to_owned(),
@@ -45,16 +50,21 @@ pub(crate) fn compare(days: u32) -> Result<bool> {
     let serving = synthetic::replicas(1, days);
     let bound = |reserved| levels::optimum(&serving.replicas, &Node { hourly: HOURLY, boot_seconds: BOOT, reserved });
     let least = dollars(bound(None).total);
-    println!("\nserving: requests of {days} days, replicas on {} each; one seed", node.name);
-    println!(
+    report.line(&format!("\nserving: requests of {days} days, replicas on {} each; one seed", node.name))?;
+    report.line(&format!(
         "{:<52} {:>8} {:>7} {:>8} {:>8} {:>6} {:>13}",
         "policy", "USD", "x least", "missed %", "launches", "flaps", "floor short s"
-    );
-    let line = |name: &str, usd: f64, rest: &str| println!("{name:<52} {usd:>8.0} {:>7.3} {rest}", usd / least);
-    line("the least with no request missed", least, "");
-    line("the same, with reserved nodes", dollars(bound(Some(COMMITTED)).total), "");
+    ))?;
+    let mut table = Table::new(&["× least", "missed %"]);
+    let mut line = |name: &str, usd: f64, missed: Option<f64>, rest: &str| {
+        let missed = missed.map(|percent| format!("{percent:.3}")).unwrap_or_default();
+        table.row(name, &[rows::ratio(usd / least), missed.clone()]);
+        report.line(&format!("{name:<52} {usd:>8.0} {:>7.3} {missed:>8} {rest}", usd / least))
+    };
+    line("the least with no request missed", least, None, "")?;
+    line("the same, with reserved nodes", dollars(bound(Some(COMMITTED)).total), None, "")?;
     let peak = serving.replicas.needed.iter().copied().max().unwrap_or(0);
-    line("static fleet of the peak", f64::from(peak) * dollars(node.hourly) * f64::from(days) * 24.0, "");
+    line("static fleet of the peak", f64::from(peak) * dollars(node.hourly) * f64::from(days) * 24.0, None, "")?;
     let reactive = |target, window_seconds| Reactive {
         serves: SERVES,
         target: Milli(target),
@@ -66,8 +76,8 @@ pub(crate) fn compare(days: u32) -> Result<bool> {
     for (target, window) in [(600, 600), (700, 600), (800, 600), (900, 600), (800, 300), (900, 300), (950, 300)] {
         let served = serve(&serving.rates, STEP, &reactive(target, window));
         let name = format!("horizontal autoscaler, target {} %, {} min", target / 10, window / 60);
-        let rest = format!("{:>8.3} {:>8} {:>6}", served.missed_percent, served.launches, served.flaps);
-        line(&name, dollars(served.usd), &rest);
+        let rest = format!("{:>8} {:>6}", served.launches, served.flaps);
+        line(&name, dollars(served.usd), Some(served.missed_percent), &rest)?;
     }
     let demands: Vec<Arc<Demand>> =
         OURS.iter().map(|(target, _)| Arc::new(pods(&serving, &node, &reactive(*target, 300)))).collect();
@@ -76,31 +86,22 @@ pub(crate) fn compare(days: u32) -> Result<bool> {
         .zip(&demands)
         .map(|((_, variant), demand)| Job { variant: *variant, demand, models: &[MODEL], sample_every: i64::from(STEP) })
         .collect();
-    let mut sound = true;
+    let mut kept = Vec::new();
     for ((_, variant), outcomes) in OURS.iter().zip(stoker::play(&jobs, 1)?) {
         let outcome = outcomes.first().context("a run of Stoker")?;
-        let rest = format!(
-            "{:>8.3} {:>8} {:>6} {:>13}",
-            missed(&serving, outcome),
-            outcome.fates.launches,
-            outcome.fates.flaps,
-            outcome.violations.floor_seconds
-        );
-        line(variant.name, dollars(outcome.total()), &rest);
-        if let Some(broken) = broken(outcome) {
-            sound = false;
-            println!("  BROKEN {broken}");
-        }
+        let fates = &outcome.fates;
+        let rest = format!("{:>8} {:>6} {:>13}", fates.launches, fates.flaps, outcome.violations.floor_seconds);
+        line(variant.name, dollars(outcome.total()), Some(missed(&serving, outcome)), &rest)?;
+        kept.push(broken(outcome).is_none());
     }
-    Ok(verdict(sound, "no promise was broken in serving"))
+    report.verdict(kept.into_iter().all(|kept| kept), "no promise was broken in serving")?;
+    report.keep_table("serving", &table)
 }
 
 /// The replicas that a horizontal autoscaler wants, as pods: it adds them at once, and removes the youngest, down to the most that it wanted
 /// within its window.
 fn pods(serving: &Serving, node: &InstanceType, how: &Reactive) -> Demand {
-    let target = how.serves * f64::from(how.target.0) / 1000.0;
-    let steps = |seconds: u32| usize::try_from(seconds / STEP).unwrap_or(0);
-    let wanted: Vec<usize> = serving.rates.iter().map(|rate| whole(rate / target)).collect();
+    let wanted = how.wanted(&serving.rates, STEP);
     let at = |step: usize| f64::from(u32::try_from(step).unwrap_or(u32::MAX)) * f64::from(STEP);
     let (mut pods, mut running) = (Vec::new(), Vec::new());
     let mut end = |from: usize, until: usize| {
@@ -115,27 +116,18 @@ fn pods(serving: &Serving, node: &InstanceType, how: &Reactive) -> Demand {
             pool: None,
         });
     };
-    for step in 0..wanted.len() {
-        let seen = step.saturating_sub(steps(how.lag_seconds));
-        let from = (seen + 1).saturating_sub(steps(how.window_seconds).max(1));
-        let kept = wanted[from..=seen].iter().copied().max().unwrap_or(0);
-        while running.len() > kept {
+    for (step, Wanted { least, most }) in wanted.iter().enumerate() {
+        while running.len() > *most {
             let Some(youngest) = running.pop() else { break };
             end(youngest, step);
         }
-        running.resize(running.len().max(wanted[seen]), step);
+        running.resize(running.len().max(*least), step);
     }
     for from in running {
         end(from, wanted.len());
     }
     pods.sort_by(|a, b| a.arrives.total_cmp(&b.arrives));
     Demand { types: vec![node.clone()], pods, seconds: at(wanted.len()) }
-}
-
-/// Replicas that serve so many times what one does.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hundreds of replicas")]
-fn whole(times: f64) -> usize {
-    times.ceil() as usize
 }
 
 /// Percent of the requests that came above what the running replicas serve.

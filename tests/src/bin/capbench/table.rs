@@ -1,8 +1,11 @@
 //! Tables of policies: a row each, with its means over all seeds.
 
+use anyhow::Result;
 use stoker_core::base::units::{Milli, UsdMicros};
-use stoker_sim::peers::{Report, commit};
+use stoker_sim::peers::{self, commit};
 use stoker_sim::simulate::outcome::{Outcome, Violations};
+
+use crate::report::Report;
 
 /// What a commitment costs of its on-demand value: assumed, near what a reserved p3.2xlarge costs for a year (1.82 of 3.06 dollars).
 pub(crate) const COMMITTED: Milli = Milli(620);
@@ -30,7 +33,7 @@ pub(crate) struct Figures {
 
 #[expect(clippy::cast_precision_loss, reason = "counts of nodes and pods")]
 impl Figures {
-    pub(crate) fn of_peer(report: &Report) -> Self {
+    pub(crate) fn of_peer(report: &peers::Report) -> Self {
         Self {
             usd: dollars(report.usd),
             committed: dollars(report.commit(COMMITTED).total),
@@ -108,7 +111,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn of_peers(name: &str, reports: &[Report]) -> Self {
+    pub(crate) fn of_peers(name: &str, reports: &[peers::Report]) -> Self {
         Self { name: name.to_owned(), runs: reports.iter().map(Figures::of_peer).collect(), broken: Vec::new() }
     }
 
@@ -124,12 +127,12 @@ impl Row {
         Figures::mean(&self.runs)
     }
 
-    pub(crate) fn print(&self, least: f64, committed: f64) {
+    pub(crate) fn print(&self, report: &mut Report, least: f64, committed: f64) -> Result<()> {
         let means = self.means();
         let deviation = mean(self.runs.iter().map(|run| (run.usd - means.usd).powi(2))).sqrt();
         let known = |value: f64| if value.is_nan() { String::new() } else { format!("{value:.0}") };
         let (again, unready) = (known(means.again), known(means.unready));
-        println!(
+        report.line(&format!(
             "{:<46} {:>7.0} {deviation:>5.0} {:>7.3} {:>7.3} {:>6.1} {:>4.0} {:>4.0} {:>4.0} {:>6.2} {:>8.0} {:>6.0} {again:>5} {unready:>7} {:>6.0}",
             self.name,
             means.usd,
@@ -143,10 +146,9 @@ impl Row {
             means.launches,
             means.flaps,
             means.moves,
-        );
-        for broken in &self.broken {
-            println!("  BROKEN {broken}");
-        }
+        ))?;
+        self.broken.iter().try_for_each(|broken| report.broken(broken))?;
+        Ok(())
     }
 }
 
@@ -158,8 +160,8 @@ pub(crate) fn broken(outcome: &Outcome) -> Option<String> {
 }
 
 /// The line above the rows.
-pub(crate) fn head() {
-    println!(
+pub(crate) fn head(report: &mut Report) -> Result<()> {
+    Ok(report.line(&format!(
         "{:<46} {:>7} {:>5} {:>7} {:>7} {:>6} {:>4} {:>4} {:>4} {:>6} {:>8} {:>6} {:>5} {:>7} {:>6}",
         "policy",
         "USD",
@@ -176,12 +178,12 @@ pub(crate) fn head() {
         "again",
         "unready",
         "moves"
-    );
+    ))?)
 }
 
 /// A line that has a cost alone.
-pub(crate) fn cost(name: &str, usd: f64, least: f64) {
-    println!("{name:<46} {usd:>7.0} {:>5} {:>7.3}", "", usd / least);
+pub(crate) fn cost(report: &mut Report, name: &str, usd: f64, least: f64) -> Result<()> {
+    Ok(report.line(&format!("{name:<46} {usd:>7.0} {:>5} {:>7.3}", "", usd / least))?)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a few seeds")]
@@ -193,10 +195,4 @@ pub(crate) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "amounts here are far below 2^52")]
 pub(crate) fn dollars(micros: UsdMicros) -> f64 {
     micros.0 as f64 / 1e6
-}
-
-/// A line that says whether something holds; whether it does.
-pub(crate) fn verdict(holds: bool, what: &str) -> bool {
-    println!("{} {what}", if holds { "ok" } else { "FAIL" });
-    holds
 }

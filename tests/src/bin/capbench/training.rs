@@ -11,7 +11,9 @@ use stoker_sim::spot_month::jobs::Saving;
 use stoker_sim::spot_month::weather::{GOOD, GOOD_APART};
 use stoker_sim::spot_month::{Month, Outcome, policy, stoker};
 
-use crate::table::{dollars, mean, verdict};
+use crate::pods;
+use crate::report::{Report, Table};
+use crate::table::{dollars, mean};
 
 /// GPUs that the jobs use on average.
 const LOAD: f64 = 60.0;
@@ -51,28 +53,31 @@ struct Figures {
     interrupted: f64,
 }
 
-/// The table; whether all that has to hold does.
-pub(crate) fn compare(seeds: u64, days: u32) -> Result<bool> {
-    println!("\ntraining on spot: jobs of {days} days, {LOAD:.0} GPUs on average; seeds 0 to {}", seeds - 1);
-    println!("others: a job that lost its node starts again at once, without a restart");
-    println!("{:<52} {:>8} {:>7} {:>7} {:>11}", "policy", "USD", "x bound", "late %", "interrupted");
-    let mut sound = true;
+/// The table.
+pub(crate) fn compare(seeds: u64, days: u32, report: &mut Report) -> Result<()> {
+    report.line(&format!("\ntraining on spot: jobs of {days} days, {LOAD:.0} GPUs on average; {seeds} seeds"))?;
+    report.line("others: a job that lost its node starts again at once, without a restart")?;
+    report.line(&format!("{:<52} {:>8} {:>7} {:>7} {:>11}", "policy", "USD", "x bound", "late %", "interrupted"))?;
+    let mut tables = Vec::new();
     for (place, climate) in [("", &GOOD), ("zones apart: ", &GOOD_APART)] {
         let months: Vec<Month> = (0..seeds).map(|seed| Month::draw(seed, i64::from(days), LOAD, climate)).collect();
         let bounds: Vec<f64> = months.iter().map(|month| dollars(month.bound())).collect();
-        println!("{:<52} {:>8.0} {:>7.3}", format!("{place}lower bound"), mean(bounds.iter().copied()), 1.0);
+        let least = mean(bounds.iter().copied());
+        report.line(&format!("{:<52} {least:>8.0} {:>7.3}", format!("{place}lower bound"), 1.0))?;
+        let mut columns = Table::new(&[&format!("{place}× bound"), "late %"]);
         let mut row = |name: &str, buyer: &Buyer, saving: Saving| -> Result<f64> {
-            let runs = months.iter().zip(&bounds).map(|(month, bound)| played(month, *bound, buyer, saving, &mut sound));
+            let runs = months.iter().zip(&bounds).map(|(month, bound)| played(month, *bound, buyer, saving, report));
             let runs = runs.collect::<Result<Vec<_>>>()?;
             let of = |value: fn(&Figures) -> f64| mean(runs.iter().map(value));
             let ratio = of(|run| run.ratio);
-            println!(
-                "{:<52} {:>8.0} {ratio:>7.3} {:>7.2} {:>11.0}",
+            let late = of(|run| run.late_percent);
+            columns.row(name, &[pods::ratio(ratio), format!("{late:.2}")]);
+            report.line(&format!(
+                "{:<52} {:>8.0} {ratio:>7.3} {late:>7.2} {:>11.0}",
                 format!("{place}{name}"),
                 of(|run| run.usd),
-                of(|run| run.late_percent),
                 of(|run| run.interrupted),
-            );
+            ))?;
             Ok(ratio)
         };
         row("always on demand", &Buyer::Peer(Policy::own_choice(300.0)), USUAL)?;
@@ -83,22 +88,20 @@ pub(crate) fn compare(seeds: u64, days: u32) -> Result<bool> {
         row("uniform progress, leaves the fallback at once", &Buyer::Peer(returning(Policy::uniform_progress(10.0))), USUAL)?;
         let ours = row("Stoker, checkpoint every 30 min", &Buyer::Stoker, USUAL)?;
         row("Stoker, every 15 min, restart 60 s", &Buyer::Stoker, QUICK)?;
-        sound &= verdict(ours < sticky, &format!("{place}Stoker costs less than a sticky fallback"));
+        report.verdict(ours < sticky, &format!("{place}Stoker costs less than a sticky fallback"))?;
+        tables.push(columns);
     }
-    Ok(verdict(sound, "no promise was broken in training"))
+    report.keep_table("training", &Table::side_by_side(tables))
 }
 
-fn played(month: &Month, bound: f64, buyer: &Buyer, saving: Saving, sound: &mut bool) -> Result<Figures> {
+fn played(month: &Month, bound: f64, buyer: &Buyer, saving: Saving, report: &mut Report) -> Result<Figures> {
     let outcome = match buyer {
         Buyer::Stoker => {
             stoker::replay(month, &policy(saving)?, Settings::recommended(), saving).context("a month of Stoker")?
         }
         Buyer::Peer(policy) => return peer(month, bound, policy, saving),
     };
-    *sound &= outcome.broken.is_empty();
-    for broken in &outcome.broken {
-        println!("  BROKEN {broken}");
-    }
+    outcome.broken.iter().try_for_each(|broken| report.broken(broken))?;
     Ok(Figures::of(&outcome, bound))
 }
 

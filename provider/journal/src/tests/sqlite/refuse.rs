@@ -2,6 +2,7 @@ use sqlx::ConnectOptions as _;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::*;
+use crate::state_lock::StateLock;
 
 /// A journal with something in it, closed, so that all of it is in one file.
 async fn filled() -> (TempDir, std::path::PathBuf) {
@@ -70,6 +71,13 @@ async fn an_older_journal_is_not_read_but_brought_up_by_the_service() {
     }
     let error = Journal::open_read_only(dir.path()).await.unwrap_err();
     assert_eq!(error.label(), "older");
+
+    // A backup of it is restored: a newer release can be tried on it before the upgrade.
+    let state = dir.path().join("restored");
+    Journal::restore(&StateLock::take(&state).unwrap(), &file).await.unwrap();
+    let tried = Journal::open_read_only(&state).await.unwrap();
+    assert!(!tried.recent(5).await.unwrap().is_empty());
+
     let (journal, restored) = Journal::open(dir.path()).await.unwrap();
     assert_ne!(restored.memory, Memory::default());
     assert!(!journal.reader().recent(5).await.unwrap().is_empty(), "rows from before checksums are shown");
