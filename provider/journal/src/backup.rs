@@ -112,9 +112,12 @@ async fn make(dir: &Path, backup: &Store) -> Result<PathBuf, JournalError> {
     begin().map_err(|source| failed(&made, source))?;
     // By the database and not byte by byte: a backup that somebody opened may have entries in a file beside it.
     let name = made.to_str().ok_or_else(|| failed(&made, std::io::ErrorKind::InvalidFilename.into()))?;
-    backup.copy_into(name).await.map_err(|source| match is_damage(&source) {
-        true => JournalError::opening(backup.at(), source).of_backup(),
-        false => failed(&made, std::io::Error::other(source)),
+    backup.copy_into(name).await.map_err(|source| {
+        if is_damage(&source) {
+            JournalError::opening(backup.at(), source).of_backup()
+        } else {
+            failed(&made, std::io::Error::other(source))
+        }
     })?;
     let place = Place::from(dir);
     let damaged = |error: JournalError| error.of_backup_at(backup.at());
