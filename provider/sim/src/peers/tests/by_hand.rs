@@ -97,6 +97,20 @@ fn consolidation_merges_half_empty_nodes() {
 }
 
 #[test]
+fn a_job_that_counted_on_a_replacement_is_placed_when_others_take_it() {
+    let of_models = |pod: Pod, models: &[&str]| Pod { models: models.iter().map(|of| (*of).to_owned()).collect(), ..pod };
+    // The second pod moves to the small node that replaces the large one, and the third has counted on that node while it booted.
+    let pods = vec![
+        of_models(pod(0.0, 1000.0, 3), &["A"]),
+        of_models(pod(0.0, 30_000.0, 1), &["A", "B"]),
+        of_models(pod(1100.0, 1000.0, 1), &["B"]),
+    ];
+    let types = vec![of_type("four", "A", 4, 3_600_000), of_type("one", "B", 1, 1_000_000)];
+    let report = replay(&Demand { types, pods, seconds: 36_000.0 }, &Policy::karpenter(0.0), fixed()).unwrap();
+    assert_eq!((report.moves, report.launches, report.never_started), (1, 3, 0), "{report:?}");
+}
+
+#[test]
 fn the_static_peak_keeps_every_node() {
     let demand = demand(vec![pod(0.0, 100.0, 1), pod(10.0, 100.0, 1), pod(5000.0, 100.0, 1)]);
     assert_eq!(static_peak(&demand).0, 20_000_000);

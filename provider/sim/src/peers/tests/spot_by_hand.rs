@@ -76,3 +76,20 @@ fn uniform_progress_waits_until_a_pod_falls_behind() {
     assert!(play(0.25).waits.p50 < 600.0);
     assert_eq!((play(0.25).late_percent, play(0.25).spot_usd.0), (0.0, 0));
 }
+
+#[test]
+fn uniform_progress_returns_to_spot_after_a_long_boot() {
+    // The look after five minutes comes before the node is ready: it has to be made again.
+    let pods = vec![pod(6_500.0, 20_000.0, Service::BestEffort)];
+    let market = market(&[1, 0, 1, 1, 1, 1, 1, 1, 1, 1]).with_slack(1.0);
+    let boots = Boots::seeded(1).lasting(600.0, 0.0);
+    let report = replay_with_spot(&demand(pods), &Policy::uniform_progress(2.0), boots, market).unwrap();
+    assert_eq!((report.moves, report.spot_usd.0 > 0), (1, true), "{report:?}");
+}
+
+#[test]
+fn an_interrupted_pod_that_waits_again_is_no_first_start() {
+    let report = run(&Policy::spot_only(), vec![pod(100.0, 7_000.0, Service::BestEffort)], &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((report.interruptions, report.never_started), (1, 0));
+    assert!(report.waits.p99 < 600.0, "{report:?}");
+}
