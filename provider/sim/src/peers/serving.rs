@@ -7,6 +7,7 @@
 use stoker_core::base::units::{Milli, UsdMicros, UsdPerHour};
 
 use crate::bound::money::{dollars, micros};
+use crate::workload::most_within;
 
 /// Nodes that are given back sooner after their purchase are flaps.
 const FLAP: f64 = 900.0;
@@ -43,23 +44,39 @@ pub struct Served {
     pub ready: Vec<u32>,
 }
 
+/// Replicas that a horizontal autoscaler sees to in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// As many as serve the rate that it sees: more are added at once.
+    pub wanted: usize,
+    /// The most that it wanted within the window: those beyond it are removed.
+    pub kept: usize,
+}
+
+/// What the autoscaler sees to in each step of the rates.
+pub fn sizes(rates: &[f64], step_seconds: u32, how: &Reactive) -> Vec<Size> {
+    let step = step_seconds.max(1);
+    let (lag, window) = (steps(how.lag_seconds / step), steps(how.window_seconds / step));
+    let wants = |rate: &f64| replicas(rate / (how.serves * f64::from(how.target.0) / 1000.0));
+    let seen = rates.iter().take(1).cycle().take(lag).chain(rates).take(rates.len());
+    let wanted: Vec<usize> = seen.map(wants).collect();
+    let size = |(now, wanted_now): (usize, &usize)| Size { wanted: *wanted_now, kept: most_within(&wanted[..=now], window) };
+    wanted.iter().enumerate().map(size).collect()
+}
+
 /// Follows the rates, which are given per step.
 pub fn serve(rates: &[f64], step_seconds: u32, how: &Reactive) -> Served {
     let step = step_seconds.max(1);
-    let wants = |rate: f64| replicas(rate / (how.serves * f64::from(how.target.0) / 1000.0));
-    let at_start = rates.first().map_or(0, |rate| wants(*rate));
+    let sizes = sizes(rates, step, how);
+    let at_start = sizes.first().map_or(0, |size| size.wanted);
     let mut fleet = Fleet { bought: vec![None; at_start], ready: at_start };
-    let (lag, boot) = (steps(how.lag_seconds / step), steps(how.boot_seconds.div_ceil(step)));
-    let window = steps(how.window_seconds / step).max(1);
+    let boot = steps(how.boot_seconds.div_ceil(step));
     let mut served =
         Served { usd: UsdMicros(0), missed_percent: 0.0, launches: 0, flaps: 0, ready: Vec::with_capacity(rates.len()) };
-    let (mut wanted, mut paid_steps, mut missed) = (Vec::with_capacity(rates.len()), 0_usize, 0.0);
-    for (now, rate) in rates.iter().enumerate() {
+    let (mut paid_steps, mut missed) = (0_usize, 0.0);
+    for (now, (rate, Size { wanted, kept })) in rates.iter().zip(sizes).enumerate() {
         fleet.boot(now, boot);
-        wanted.push(wants(rates[now.saturating_sub(lag)]));
-        let kept = wanted.iter().rev().take(window).copied().max().unwrap_or(0);
-        let most = wanted[now];
-        let more = most.saturating_sub(fleet.bought.len());
+        let more = wanted.saturating_sub(fleet.bought.len());
         served.launches += more;
         fleet.bought.extend(std::iter::repeat_n(Some(now), more));
         if more == 0 && fleet.ready > kept {

@@ -7,7 +7,7 @@ use stoker_core::base::units::{Milli, UsdMicros, UsdPerHour};
 use stoker_sim::bound::levels::{self, Node};
 use stoker_sim::demand::synthetic::{self, Serving};
 use stoker_sim::demand::{Demand, InstanceType, Pod, Room, Service};
-use stoker_sim::peers::serving::{Reactive, serve};
+use stoker_sim::peers::serving::{Reactive, Size, serve, sizes};
 use stoker_sim::simulate::outcome::Outcome;
 
 use crate::stoker::{self, EQUAL_COST, Job, Variant};
@@ -98,9 +98,6 @@ pub(crate) fn compare(days: u32) -> Result<bool> {
 /// The replicas that a horizontal autoscaler wants, as pods: it adds them at once, and removes the youngest, down to the most that it wanted
 /// within its window.
 fn pods(serving: &Serving, node: &InstanceType, how: &Reactive) -> Demand {
-    let target = how.serves * f64::from(how.target.0) / 1000.0;
-    let steps = |seconds: u32| usize::try_from(seconds / STEP).unwrap_or(0);
-    let wanted: Vec<usize> = serving.rates.iter().map(|rate| whole(rate / target)).collect();
     let at = |step: usize| f64::from(u32::try_from(step).unwrap_or(u32::MAX)) * f64::from(STEP);
     let (mut pods, mut running) = (Vec::new(), Vec::new());
     let mut end = |from: usize, until: usize| {
@@ -115,27 +112,18 @@ fn pods(serving: &Serving, node: &InstanceType, how: &Reactive) -> Demand {
             pool: None,
         });
     };
-    for step in 0..wanted.len() {
-        let seen = step.saturating_sub(steps(how.lag_seconds));
-        let from = (seen + 1).saturating_sub(steps(how.window_seconds).max(1));
-        let kept = wanted[from..=seen].iter().copied().max().unwrap_or(0);
+    for (step, Size { wanted, kept }) in sizes(&serving.rates, STEP, how).into_iter().enumerate() {
         while running.len() > kept {
             let Some(youngest) = running.pop() else { break };
             end(youngest, step);
         }
-        running.resize(running.len().max(wanted[seen]), step);
+        running.resize(running.len().max(wanted), step);
     }
     for from in running {
-        end(from, wanted.len());
+        end(from, serving.rates.len());
     }
     pods.sort_by(|a, b| a.arrives.total_cmp(&b.arrives));
-    Demand { types: vec![node.clone()], pods, seconds: at(wanted.len()) }
-}
-
-/// Replicas that serve so many times what one does.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hundreds of replicas")]
-fn whole(times: f64) -> usize {
-    times.ceil() as usize
+    Demand { types: vec![node.clone()], pods, seconds: at(serving.rates.len()) }
 }
 
 /// Percent of the requests that came above what the running replicas serve.
