@@ -164,6 +164,16 @@ fn by_hand() {
 }
 
 #[test]
+fn a_commitment_is_charged_for_the_window_alone() {
+    let hourly = vec![UsdPerHour(500_000), UsdPerHour(250_000)];
+    let found = Bound { hourly, seconds: 5_400.0, unplaceable: 0, method: Method::default() };
+    // The last slot has half an hour, in which the rate is that of the first.
+    let committed = found.committed(Milli(620));
+    assert_eq!((committed.hourly.0, committed.total.0), (500_000, 465_000));
+    assert_eq!(found.total().0, 750_000);
+}
+
+#[test]
 fn the_commitment_is_the_cheapest() {
     let rates = [5, 9, 2, 7, 7, 1, 4, 8, 6, 3].map(|dollars| UsdPerHour(dollars * 1_000_000));
     let found = Bound { hourly: rates.to_vec(), seconds: 36_000.0, unplaceable: 0, method: Method::default() };
