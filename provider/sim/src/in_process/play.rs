@@ -94,7 +94,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
         if loops == Loops::Needed {
             autoscaler.skip_idle_reads();
         }
-        let isolation = Isolation::of(autoscaler.door().catalogue());
+        let isolation = Isolation::of(autoscaler.door().catalogue(), start);
         let (fresh, unmoved) = (BTreeSet::new(), BTreeMap::new());
         Self { autoscaler, pods, scans: 0, isolation, loops, start, now: start, changed: true, fresh, unmoved }
     }

@@ -256,6 +256,19 @@ fn a_sold_out_class_opens_the_next() {
     assert_eq!((used(&outcome), outcome.finished), (BTreeSet::from(["g6.2xlarge"]), 1));
 }
 
+/// One of the start was there before, but has not waited.
+#[test]
+fn a_pod_of_the_start_waits_before_a_dearer_class_opens() {
+    let waiting = json!({ "isolation": { "maxCostRatio": 1 }, "waitingUsdPerGpuHour": 10 });
+    let mut setup = setup(vec![pod(0.0, 900.0, 1, &[])], 2.0, &waiting);
+    let shortage = Shortage { instance_type: "g4dn.2xlarge".into(), capacity_type: None, from: 0, until: 100_000 };
+    setup.world.shortages = vec![shortage];
+    let outcome = play(&setup);
+    assert_eq!((used(&outcome), outcome.finished), (BTreeSet::from(["g6.2xlarge"]), 1));
+    // Half a dollar an hour more is what 3 min of waiting cost at $10; then the boot.
+    assert!(outcome.waits.p50 >= 480.0, "{:?}", outcome.waits);
+}
+
 #[test]
 fn the_same_setup_gives_the_same_outcome_alone_and_beside_others() {
     let setups: Vec<Setup> =
