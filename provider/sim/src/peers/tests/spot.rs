@@ -139,6 +139,9 @@ const P3: [(&str, u32, u32, u32, f64); 3] = [
 #[test]
 #[ignore = "reads the training jobs, markets, draws and runs of the reference from STOKER_BENCHMARK_DRAWS"]
 fn it_is_the_references_training_on_spot() {
+    if crate::is_skipped("STOKER_BENCHMARK_DRAWS") {
+        return;
+    }
     let root = std::env::var("STOKER_BENCHMARK_DRAWS").unwrap();
     let file = |name: &str| std::fs::read_to_string(std::path::Path::new(&root).join(name)).unwrap();
     let training: Training = serde_json::from_str(&file("w4.json")).unwrap();

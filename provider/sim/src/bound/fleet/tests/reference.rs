@@ -118,6 +118,9 @@ fn whole(number: f64) -> u32 {
 #[test]
 #[ignore = "reads the reference's trace and catalogue from STOKER_BENCHMARK_REFERENCE"]
 fn it_is_the_references() {
+    if crate::is_skipped("STOKER_BENCHMARK_REFERENCE") {
+        return;
+    }
     let reference = Reference::read();
     let (any, day) = (f64::INFINITY, DAY);
     // Name, demand, bound, ideal static peak and bound with a commitment, and how far each may be off.
