@@ -14,7 +14,7 @@
 //! | `runs` | how long it runs once started: likewise | a fault |
 //! | `gpus` | whole GPUs | a fault |
 //! | `cpu` | CPUs: `3`, `0.5` or `500m` | a fault |
-//! | `memory` | `12Gi` or `512Mi` | a fault |
+//! | `memory` | `12Gi`, `512Mi`, `1Ti` or `12G`, as Kubernetes has it | a fault |
 //! | `models` | GPU models that it may run on, with `\|` between them | any |
 //! | `service` | `latency-sensitive`, or `best-effort`: may be moved | neither |
 //!
@@ -275,12 +275,24 @@ fn milli_cpu(text: &str) -> Result<u32, String> {
     milli.ok_or_else(|| format!("cpu {} is no number of CPUs: write it like 3, 0.5 or 500m", quoted(text)))
 }
 
+/// Units of memory in bytes. Bytes alone are none: who leaves the unit out means another one.
+const UNITS: [(&str, f64); 8] = [
+    ("Ki", 1024.0),
+    ("Mi", MIB),
+    ("Gi", 1024.0 * MIB),
+    ("Ti", 1024.0 * 1024.0 * MIB),
+    ("k", 1e3),
+    ("M", 1e6),
+    ("G", 1e9),
+    ("T", 1e12),
+];
+const MIB: f64 = 1024.0 * 1024.0;
+
 /// MiB, rounded up.
 fn memory_mib(text: &str) -> Result<u32, String> {
-    let in_units = |unit: &str, mib: f64| text.strip_suffix(unit).and_then(|number| up(number.parse::<f64>().ok()? * mib));
-    in_units("Gi", 1024.0)
-        .or_else(|| in_units("Mi", 1.0))
-        .ok_or_else(|| format!("memory {} is no amount of memory: write it like 12Gi or 512Mi", quoted(text)))
+    let in_unit = |(unit, bytes): &(&str, f64)| up(text.strip_suffix(unit)?.parse::<f64>().ok()? * bytes / MIB);
+    let mib = UNITS.iter().find_map(in_unit);
+    mib.ok_or_else(|| format!("memory {} is no amount of memory: write it like 12Gi or 512Mi", quoted(text)))
 }
 
 fn up(number: f64) -> Option<u32> {
@@ -333,5 +345,19 @@ impl<'a> Home<'a> {
             f64::from(milli_cpu) / 1000.0,
             if memory_mib.is_multiple_of(1024) { format!("{}Gi", memory_mib / 1024) } else { format!("{memory_mib}Mi") },
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_as_kubernetes_has_it() {
+        let of = ["12Gi", "512Mi", "1Ti", "0.5Gi", "2048Ki", "12G", "1T", "500M", "1k"].map(|text| memory_mib(text).unwrap());
+        assert_eq!(of, [12_288, 512, 1_048_576, 512, 2, 11_445, 953_675, 477, 1]);
+        for text in ["12", "Gi", "-1Gi", "12GB", "1Pi", "9999999Ti", ""] {
+            assert!(memory_mib(text).is_err(), "{text}");
+        }
     }
 }
