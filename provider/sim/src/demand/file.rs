@@ -27,7 +27,7 @@ use csv::StringRecord;
 use stoker_core::base::text::{nearest, quoted, read_length};
 use stoker_core::catalogue::Catalogue;
 
-use super::{Demand, Pod, Room, Service};
+use super::{Demand, Pod, Resources, Service};
 use crate::simulate::types;
 
 /// Columns that every file has, and those that it may have.
@@ -227,7 +227,7 @@ impl Row<'_> {
             return None;
         }
         let pool = Some(self.cell("pool").to_owned()).filter(|pool| !pool.is_empty());
-        let requests = Room { gpus: gpus.ok()?, milli_cpu: milli_cpu.ok()?, memory_mib: memory_mib.ok()? };
+        let requests = Resources { gpus: gpus.ok()?, milli_cpu: milli_cpu.ok()?, memory_mib: memory_mib.ok()? };
         Some(Pod {
             name,
             arrives: arrives.ok()?,
@@ -335,7 +335,7 @@ impl<'a> Home<'a> {
         if !pool.types_for(pod).is_empty() {
             return None;
         }
-        let Room { gpus, milli_cpu, memory_mib } = pod.requests;
+        let Resources { gpus, milli_cpu, memory_mib } = pod.requests;
         let models = if pod.models.is_empty() { String::new() } else { format!(" of {}", pod.models.join(" or ")) };
         let s = if gpus == 1 { "" } else { "s" };
         Some(format!(

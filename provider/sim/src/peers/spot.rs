@@ -4,7 +4,7 @@ use super::events::Event;
 use super::fleet::give;
 use super::policy::{Looks, WithoutRoom};
 use super::run::Run;
-use crate::demand::{Room, Service};
+use crate::demand::{Resources, Service};
 
 /// Seconds between two looks for spot while nothing else happens.
 const RETRY: f64 = 120.0;
@@ -193,7 +193,7 @@ impl Run<'_> {
 
     /// Types that hold all of the jobs at once, by price.
     pub(super) fn types_for(&self, jobs: &[usize]) -> Vec<usize> {
-        let mut asks = Room::default();
+        let mut asks = Resources::default();
         for job in jobs {
             give(&mut asks, self.jobs.asks(*job));
         }

@@ -251,9 +251,9 @@ impl Region {
         unlucky.then_some("no stock")
     }
 
-    fn boots_in(&self, number: u64, luck: &mut crate::world::draw::Stream) -> i64 {
+    fn boots_in(&self, number: u64, stream: &mut crate::world::draw::Stream) -> i64 {
         let seconds = match &self.boot {
-            Boot::LogNormal { median, sigma } => luck.log_normal(*median, *sigma),
+            Boot::LogNormal { median, sigma } => stream.log_normal(*median, *sigma),
             Boot::Given(draws) => {
                 let at = usize::try_from(number).unwrap_or(usize::MAX).min(draws.len().saturating_sub(1));
                 draws.get(at).copied().unwrap_or(0.0)
@@ -317,12 +317,12 @@ impl Cloud for Region {
         }
         let id = self.fates.launches;
         self.fates.launches += 1;
-        let mut luck = self.seed.stream("machine", &[], i64::try_from(id).unwrap_or(i64::MAX));
-        let ready = now + if now <= 0 { 0 } else { self.boots_in(id, &mut luck) };
+        let mut stream = self.seed.stream("machine", &[], i64::try_from(id).unwrap_or(i64::MAX));
+        let ready = now + if now <= 0 { 0 } else { self.boots_in(id, &mut stream) };
         let spot = self.spot.as_ref().filter(|_| market.capacity_type == CapacityType::Spot);
         let shuts = spot.and_then(|spot| spot.shuts_after(&market.place.zone, now));
         let reclaim = shuts.map(|shuts| {
-            let notice = shuts + luck.up_to(SPREAD);
+            let notice = shuts + stream.up_to(SPREAD);
             (notice, notice + NOTICE)
         });
         self.hourly = self.hourly.plus(sold.price);

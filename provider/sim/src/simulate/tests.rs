@@ -14,14 +14,14 @@ use super::region::{Boot, Shortage, Spot};
 use super::side_by_side::side_by_side;
 use super::*;
 use crate::bound::fleet::Method;
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service};
 use crate::model::{Generation, Scoring};
 use crate::spot_month::weather::{Climate, SpellLaw};
 
 const HOUR: f64 = 3600.0;
 
 fn of(name: &str, model: &str, gpus: u32, usd_milli: i64) -> InstanceType {
-    let allocatable = Room { gpus, milli_cpu: 7_910 * gpus, memory_mib: 29_000 * gpus };
+    let allocatable = Resources { gpus, milli_cpu: 7_910 * gpus, memory_mib: 29_000 * gpus };
     InstanceType { name: name.into(), model: model.into(), allocatable, hourly: UsdMicros(usd_milli * 1000) }
 }
 
@@ -56,7 +56,7 @@ fn pod(arrives: f64, runs: f64, gpus: u32, models: &[&str]) -> Pod {
         name: String::new(),
         arrives,
         runs,
-        requests: Room { gpus, milli_cpu: 4_000 * gpus, memory_mib: 8_000 * gpus },
+        requests: Resources { gpus, milli_cpu: 4_000 * gpus, memory_mib: 8_000 * gpus },
         gpu_milli: 1000,
         models: models.iter().map(|model| (*model).to_owned()).collect(),
         service: Service::BestEffort,
@@ -127,12 +127,17 @@ fn pods_run_in_the_pool_that_they_ask_for() {
 
 /// Some pods of all kinds, from a seed.
 fn some_pods(count: u32, hours: f64) -> Vec<Pod> {
-    let mut luck = crate::world::draw::Seed(7).stream("pods", &[], 0);
+    let mut stream = crate::world::draw::Seed(7).stream("pods", &[], 0);
     let mut pods: Vec<Pod> = (0..count)
         .map(|n| {
             let models: &[&str] = [&[], &["L4"][..], &["T4", "L4"]][n as usize % 3];
             let gpus = if n % 7 == 0 { 4 } else { 1 };
-            pod(luck.unit() * hours * HOUR, 60.0 + luck.log_normal(600.0, 1.0), gpus, if gpus == 4 { &["L4"] } else { models })
+            pod(
+                stream.unit() * hours * HOUR,
+                60.0 + stream.log_normal(600.0, 1.0),
+                gpus,
+                if gpus == 4 { &["L4"] } else { models },
+            )
         })
         .collect();
     pods.sort_by(|a, b| a.arrives.total_cmp(&b.arrives));

@@ -15,7 +15,7 @@ use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::policy::Policy;
 
 use super::SUPPLIER;
-use crate::demand::{InstanceType, Room};
+use crate::demand::{InstanceType, Resources};
 
 /// Where instance types made of numbers are sold.
 pub const CLOUD: &str = "aws";
@@ -53,7 +53,7 @@ fn listed(catalogue: &Catalogue, counts: impl Fn(&Group) -> bool, bought: impl F
         let of = types.entry(name).or_insert_with(|| InstanceType {
             name: name.to_owned(),
             model: group.spec.gpu_model.to_string(),
-            allocatable: Room {
+            allocatable: Resources {
                 gpus: room.gpus,
                 milli_cpu: u32::try_from(room.milli_cpu).unwrap_or(u32::MAX),
                 memory_mib: u32::try_from(room.memory.0).unwrap_or(u32::MAX),

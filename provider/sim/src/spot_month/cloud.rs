@@ -155,10 +155,10 @@ impl Cloud {
         }
         let id = self.bill.launches;
         self.bill.launches += 1;
-        let mut luck = self.seed.stream("machine", &[], i64::try_from(id).unwrap_or(i64::MAX));
-        let ready = now + whole(luck.log_normal(BOOT_MEDIAN, BOOT_SIGMA)).max(1);
+        let mut stream = self.seed.stream("machine", &[], i64::try_from(id).unwrap_or(i64::MAX));
+        let ready = now + whole(stream.log_normal(BOOT_MEDIAN, BOOT_SIGMA)).max(1);
         let reclaim = spot.then(|| self.weather.shuts_after(zone, now)).flatten().map(|shuts| {
-            let notice = shuts + luck.up_to(SPREAD);
+            let notice = shuts + stream.up_to(SPREAD);
             (notice, notice + NOTICE)
         });
         let price = if spot { spot_price(size, zone) } else { size.on_demand };

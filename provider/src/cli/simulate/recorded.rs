@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use stoker_journal::{Journal, Place, PodSpan, RecordedPod};
 use stoker_service::print::count;
-use stoker_sim::demand::{Pod, Room, Service};
+use stoker_sim::demand::{Pod, Resources, Service};
 
 use super::super::exit::{CliError, NotFound};
 use super::workload::LeftOut;
@@ -116,7 +116,7 @@ fn playable(recorded: &RecordedPod, PodSpan { since, until }: PodSpan) -> Result
         name: recorded.name.to_string(),
         arrives: seconds(arrives.duration_since(since)),
         runs: seconds(runs).max(1.0),
-        requests: Room { gpus, milli_cpu: recorded.milli_cpu, memory_mib: recorded.memory_mib },
+        requests: Resources { gpus, milli_cpu: recorded.milli_cpu, memory_mib: recorded.memory_mib },
         gpu_milli: 1_000,
         models: recorded.models.clone(),
         service: Service::Other,

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
 use stoker_core::base::units::{Milli, UsdMicros};
-use stoker_sim::demand::{Demand, InstanceType, Pod, Room, Service};
+use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, Service};
 use stoker_sim::model::Settings;
 use stoker_sim::peers::{self, Boots, Looks, Market, Policy, SpotPool};
 use stoker_sim::spot_month::cloud::{SHAPES, SPOT_MILLI, ZONE_GPUS};
@@ -119,14 +119,14 @@ fn peer(month: &Month, bound: f64, policy: &Policy, saving: Saving) -> Result<Fi
     let types = SHAPES.iter().map(|shape| InstanceType {
         name: shape.name.to_owned(),
         model: "V100".to_owned(),
-        allocatable: Room { gpus: shape.gpus, milli_cpu: shape.vcpus * 1000, memory_mib: 1024 * 61 * shape.gpus },
+        allocatable: Resources { gpus: shape.gpus, milli_cpu: shape.vcpus * 1000, memory_mib: 1024 * 61 * shape.gpus },
         hourly: UsdMicros(shape.on_demand.0),
     });
     let pods = month.jobs.iter().enumerate().map(|(number, job)| Pod {
         name: format!("job-{number}"),
         arrives: job.arrives as f64,
         runs: job.work as f64,
-        requests: Room { gpus: job.gpus, milli_cpu: 6_000 * job.gpus, memory_mib: 50_000 * job.gpus },
+        requests: Resources { gpus: job.gpus, milli_cpu: 6_000 * job.gpus, memory_mib: 50_000 * job.gpus },
         gpu_milli: 1000,
         models: Vec::new(),
         service: Service::BestEffort,

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow};
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
 use stoker_service::price_tables;
 use stoker_sim::demand::openb::{self, Part, Selection};
-use stoker_sim::demand::{Demand, InstanceType, Room, synthetic};
+use stoker_sim::demand::{Demand, InstanceType, Resources, synthetic};
 use stoker_sim::simulate::types;
 
 use crate::stoker::Variant;
@@ -75,7 +75,7 @@ pub(crate) fn read_types(path: &Path) -> Result<Vec<InstanceType>> {
         let [name, model, gpus, milli_cpu, memory_mib, hourly] =
             <[&str; 6]>::try_from(fields).map_err(|found| anyhow!("{}: {} columns for the six", at(), found.len()))?;
         let whole = |text: &str| text.parse::<u32>().with_context(|| format!("{}: {text:?} is no number", at()));
-        let allocatable = Room { gpus: whole(gpus)?, milli_cpu: whole(milli_cpu)?, memory_mib: whole(memory_mib)? };
+        let allocatable = Resources { gpus: whole(gpus)?, milli_cpu: whole(milli_cpu)?, memory_mib: whole(memory_mib)? };
         let hourly = UsdPerHour::parse_usd(hourly).map_err(|error| anyhow!("{}: {error}", at()))?;
         Ok(InstanceType { name: name.to_owned(), model: model.to_owned(), allocatable, hourly: UsdMicros(hourly.0) })
     };

@@ -1,13 +1,13 @@
 use super::*;
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service};
 
 fn of_type(name: &str, model: &str, gpus: u32, hourly: i64) -> InstanceType {
-    let allocatable = Room { gpus, milli_cpu: 4_000 * gpus, memory_mib: 16_000 * gpus };
+    let allocatable = Resources { gpus, milli_cpu: 4_000 * gpus, memory_mib: 16_000 * gpus };
     InstanceType { name: name.to_owned(), model: model.to_owned(), allocatable, hourly: UsdMicros(hourly) }
 }
 
 fn pod(arrives: f64, runs: f64, gpus: u32) -> Pod {
-    let requests = Room { gpus, milli_cpu: 3_000 * gpus, memory_mib: 10_000 * gpus };
+    let requests = Resources { gpus, milli_cpu: 3_000 * gpus, memory_mib: 10_000 * gpus };
     let service = Service::LatencySensitive;
     Pod { name: format!("{arrives}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service, pool: None }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::*;
 use crate::demand::openb::{self, MODELS, Selection, Shifts};
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service};
 
 /// Arrival and run in seconds, GPUs, thousandths of a CPU, MiB, models and service of a pod.
 type Drawn = (f64, f64, u32, u32, u32, Vec<String>, String);
@@ -76,7 +76,7 @@ fn policy(name: &str) -> Policy {
 }
 
 fn sold(name: &str, model: &str, [gpus, milli_cpu, memory_mib]: [u32; 3], usd: f64) -> InstanceType {
-    let allocatable = Room { gpus, milli_cpu, memory_mib };
+    let allocatable = Resources { gpus, milli_cpu, memory_mib };
     InstanceType { name: name.into(), model: model.into(), allocatable, hourly: UsdMicros(micros(usd + 5e-7)) }
 }
 
@@ -85,7 +85,7 @@ fn of_reference(recorded: &Recorded) -> Demand {
         name: format!("p{at}"),
         arrives: of.0,
         runs: of.1,
-        requests: Room { gpus: of.2, milli_cpu: of.3, memory_mib: of.4 },
+        requests: Resources { gpus: of.2, milli_cpu: of.3, memory_mib: of.4 },
         gpu_milli: 1000,
         pool: None,
         models: of.5.clone(),

@@ -1,16 +1,16 @@
 use super::*;
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service};
 
 /// Steps of the pool in seconds.
 const STEP: f64 = 3_600.0;
 
 fn pod(arrives: f64, runs: f64, service: Service) -> Pod {
-    let requests = Room { gpus: 1, milli_cpu: 3_000, memory_mib: 10_000 };
+    let requests = Resources { gpus: 1, milli_cpu: 3_000, memory_mib: 10_000 };
     Pod { name: format!("{arrives}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service, pool: None }
 }
 
 fn demand(pods: Vec<Pod>) -> Demand {
-    let allocatable = Room { gpus: 1, milli_cpu: 4_000, memory_mib: 16_000 };
+    let allocatable = Resources { gpus: 1, milli_cpu: 4_000, memory_mib: 16_000 };
     let one = InstanceType { name: "one".into(), model: "A".into(), allocatable, hourly: UsdMicros(1_000_000) };
     Demand { types: vec![one], pods, seconds: 36_000.0 }
 }

@@ -2,8 +2,8 @@
 //!
 //! `STOKER_BENCHMARK_REFERENCE` names a directory with its `catalog.json` and `openb_pod_list_gpuspec33.csv`.
 //! `STOKER_BENCHMARK_DRAWS` may name one with its draws: `normals_0.json` and so on, a list of standard normals for
-//! each seed, and `w2_shifts.json`, those of the copies. With them the means are the published ones; without them, luck
-//! is another one.
+//! each seed, and `w2_shifts.json`, those of the copies. With them the means are the published ones; without them, the
+//! draws are others.
 
 use super::*;
 
