@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stoker_core::base::units::UsdMicros;
 use stoker_core::policy::{Policy, RawPolicy};
-use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, openb, synthetic};
+use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, openb, synthetic, types};
 use stoker_sim::peers::{self, Boots};
 use stoker_sim::simulate::outcome::Outcome;
-use stoker_sim::simulate::{Setup, simulate, types};
+use stoker_sim::simulate::{Setup, simulate};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

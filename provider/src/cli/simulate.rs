@@ -26,7 +26,7 @@ use stoker_sim::simulate::outcome::Outcome;
 use stoker_sim::simulate::region::{Boot, Spot};
 use stoker_sim::simulate::side_by_side::side_by_side;
 use stoker_sim::simulate::{Setup, World};
-use stoker_sim::spot_month::weather::GOOD;
+use stoker_sim::spot_month::availability::GOOD;
 
 use super::args::{JournalArg, MarketArgs, NowArg, OutputArg, StateDirArg, duration, time, whole};
 use super::exit::{CliError, Exit, NotFound};

@@ -27,8 +27,7 @@ use csv::StringRecord;
 use stoker_core::base::text::{nearest, quoted, read_length};
 use stoker_core::catalogue::Catalogue;
 
-use super::{Demand, Pod, Resources, Service};
-use crate::simulate::types;
+use super::{Demand, Pod, Resources, Service, types};
 
 /// Columns that every file has, and those that it may have.
 const NEEDED: [&str; 6] = ["name", "arrives", "runs", "gpus", "cpu", "memory"];

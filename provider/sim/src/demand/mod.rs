@@ -4,6 +4,7 @@
 //! * [`mod@file`]: pods from a file of Stoker's own format.
 //! * [`openb`]: pods from a published trace.
 //! * [`synthetic`]: drawn pods that resemble published traces.
+//! * [`types`]: instance types as numbers from a catalogue, and price books and catalogues made of such numbers.
 //!
 //! Times are seconds from the start of the demand. Prices are on demand, in the cheapest zone.
 
@@ -11,6 +12,7 @@ pub mod day;
 pub mod file;
 pub mod openb;
 pub mod synthetic;
+pub mod types;
 
 use stoker_core::base::units::UsdMicros;
 
@@ -86,6 +88,15 @@ pub struct Demand {
     pub pods: Vec<Pod>,
     /// How long the demand lasts, in seconds.
     pub seconds: f64,
+}
+
+/// Demand for replicas, in steps of equal length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replicas {
+    /// Replicas needed in each step.
+    pub needed: Vec<u32>,
+    /// Length of a step in seconds.
+    pub step_seconds: u32,
 }
 
 impl Demand {

@@ -29,8 +29,7 @@
 
 use std::f64::consts::TAU;
 
-use super::{Demand, InstanceType, Pod, Resources, Service};
-use crate::bound::levels::Replicas;
+use super::{Demand, InstanceType, Pod, Replicas, Resources, Service};
 use crate::world::draw::{Seed, Stream, whole};
 
 mod laws;

@@ -56,7 +56,7 @@ impl Isolation {
         if !self.on {
             return Vec::new();
         }
-        let groups = autoscaler.door().groups_changed;
+        let groups = autoscaler.provider().groups_changed;
         let fresh = self.known_of != groups;
         if fresh {
             (self.known_of, self.known) = (groups, BTreeMap::new());
@@ -81,7 +81,7 @@ impl Isolation {
             let (more, sold_out) = if let Some(known) = self.known.get(&kind) {
                 (known.clone(), false)
             } else {
-                let (shapes, sold_out) = shapes(autoscaler.door(), pod, self.start, now);
+                let (shapes, sold_out) = shapes(autoscaler.provider(), pod, self.start, now);
                 (shapes.keys().map(|shape| toleration(&shape_taint(shape))).collect(), sold_out)
             };
             if sold_out {

@@ -1,6 +1,5 @@
 //! Any demand under any policy, in virtual time: what it costs, how long pods wait, and which promises were broken.
 //!
-//! * [`types`]: instance types as numbers from a catalogue, and price books and catalogues made of such numbers.
 //! * [`region`]: the cloud that is bought from: boots, spot, stock-outs, the bill.
 //! * [`work`]: the pods of the demand.
 //! * [`outcome`]: what came of it.
@@ -18,13 +17,12 @@ pub mod region;
 pub mod side_by_side;
 #[cfg(test)]
 mod tests;
-pub mod types;
 pub mod work;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use stoker_core::base::ids::SupplierName;
 use stoker_core::catalogue::Catalogue;
 
@@ -37,11 +35,7 @@ use outcome::Outcome;
 use region::{Boot, Region, Shortage, Spot};
 use work::Work;
 
-/// The supplier that makes the nodes of a simulation; catalogues have to name it.
-pub const SUPPLIER: &str = "simulated";
-
-/// When a simulation begins.
-pub const START: Timestamp = Timestamp::UNIX_EPOCH;
+pub use crate::demand::types::{START, SUPPLIER};
 
 /// What is simulated.
 #[derive(Debug, Clone)]

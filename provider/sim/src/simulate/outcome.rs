@@ -93,10 +93,10 @@ impl Outcome {
 
     #[expect(clippy::cast_precision_loss, reason = "seconds here are far below 2^52")]
     pub(super) fn of(mut play: Play<Region, Work>, setup: &Setup) -> Self {
-        let (passes, broken) = (play.autoscaler.door().passes, std::mem::take(&mut play.autoscaler.door_mut().broken));
+        let (passes, broken) = (play.autoscaler.provider().passes, std::mem::take(&mut play.autoscaler.provider_mut().broken));
         play.pods.close();
-        play.autoscaler.door_mut().cloud.close();
-        let region = &play.autoscaler.door().cloud;
+        play.autoscaler.provider_mut().cloud.close();
+        let region = &play.autoscaler.provider().cloud;
         let work = &mut play.pods;
         work.first_waits.sort_unstable();
         let paid = region.bill.gpu_seconds.max(1);

@@ -13,7 +13,7 @@ use stoker_core::market::offer::{CapacityType, Market, Place};
 
 use super::{START, Setup};
 use crate::in_process::cloud::{Cloud, Life};
-use crate::spot_month::weather::{Climate, Weather};
+use crate::spot_month::availability::{Availability, ZoneLaw};
 use crate::world::draw::{Seed, whole};
 
 /// A machine is billed for a minute at least.
@@ -48,7 +48,7 @@ impl Boot {
 #[derive(Debug, Clone)]
 pub struct Spot {
     /// When each zone has it: the zone's place among those of its region.
-    zones: BTreeMap<ZoneId, (Arc<Weather>, usize)>,
+    zones: BTreeMap<ZoneId, (Arc<Availability>, usize)>,
     /// Spot GPUs that a zone sells while it is open.
     zone_gpus: u32,
 }
@@ -58,7 +58,7 @@ impl Spot {
     /// places of all: the same zone then has spot at the same times under every policy.
     pub fn draw<'a>(
         seed: u64,
-        climate: &Climate,
+        zone_law: &ZoneLaw,
         places: impl IntoIterator<Item = &'a Place>,
         seconds: i64,
         zone_gpus: u32,
@@ -70,18 +70,18 @@ impl Spot {
         let mut zones = BTreeMap::new();
         for ((cloud, region), of_region) in regions {
             let own = Seed(seed).stream("spot of a region", &[cloud, region], 0).up_to(i64::MAX - 1).unsigned_abs();
-            let weather = Arc::new(Weather::draw(own, climate, of_region.len(), seconds));
-            zones.extend(of_region.into_iter().enumerate().map(|(at, zone)| (zone.clone(), (Arc::clone(&weather), at))));
+            let availability = Arc::new(Availability::draw(own, zone_law, of_region.len(), seconds));
+            zones.extend(of_region.into_iter().enumerate().map(|(at, zone)| (zone.clone(), (Arc::clone(&availability), at))));
         }
         Self { zones, zone_gpus }
     }
 
     fn is_open(&self, zone: &ZoneId, at: i64) -> bool {
-        self.zones.get(zone).is_some_and(|(weather, own)| weather.is_open(*own, at))
+        self.zones.get(zone).is_some_and(|(availability, own)| availability.is_open(*own, at))
     }
 
     fn shuts_after(&self, zone: &ZoneId, at: i64) -> Option<i64> {
-        self.zones.get(zone).and_then(|(weather, own)| weather.shuts_after(*own, at))
+        self.zones.get(zone).and_then(|(availability, own)| availability.shuts_after(*own, at))
     }
 }
 

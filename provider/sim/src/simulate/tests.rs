@@ -14,9 +14,9 @@ use super::region::{Boot, Shortage, Spot};
 use super::side_by_side::side_by_side;
 use super::*;
 use crate::bound::fleet::Method;
-use crate::demand::{InstanceType, Pod, Resources, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service, types};
 use crate::model::{Generation, Scoring};
-use crate::spot_month::weather::{Climate, SpellLaw};
+use crate::spot_month::availability::{SpellLaw, ZoneLaw};
 
 const HOUR: f64 = 3600.0;
 
@@ -227,8 +227,8 @@ fn pods_run_again(service: Service) {
     let catalogue = types::derive(&on_spot, &with_spot()).unwrap();
     // There for some hours at a time, and away for minutes: each pod loses its node.
     let spell = |mu| SpellLaw { mu, sigma: 0.3 };
-    let climate = Climate { open: spell(1.0), shut: spell(-2.0), coupling: 0.0 };
-    let spot = Spot::draw(3, &climate, catalogue.groups.values().map(|group| &group.place), 86_400 * 8, 64);
+    let zone_law = ZoneLaw { open: spell(1.0), shut: spell(-2.0), coupling: 0.0 };
+    let spot = Spot::draw(3, &zone_law, catalogue.groups.values().map(|group| &group.place), 86_400 * 8, 64);
     let mut setup = Setup::new(demand(pods, 24.0 * 7.0), catalogue, 3);
     setup.world.spot = Some(spot);
     let outcome = play(&setup);
@@ -278,12 +278,12 @@ fn a_pod_of_the_start_waits_before_a_dearer_class_opens() {
 fn the_same_setup_gives_the_same_outcome_alone_and_beside_others() {
     let setups: Vec<Setup> =
         [1, 1, 2].map(|seed| Setup { seed, world: World::default(), ..setup(some_pods(40, 5.0), 6.0, &json!({})) }).into();
-    let told = AtomicUsize::new(0);
+    let most_done = AtomicUsize::new(0);
     let made = side_by_side(&setups, 2, |_, done| {
-        told.fetch_max(done, Ordering::Relaxed);
+        most_done.fetch_max(done, Ordering::Relaxed);
     });
     let made: Vec<Outcome> = made.into_iter().map(|made| made.unwrap().outcome).collect();
-    assert_eq!(told.into_inner(), 3);
+    assert_eq!(most_done.into_inner(), 3);
     assert_eq!(made[0], made[1]);
     assert_ne!(made[0].bill, made[2].bill);
     assert_eq!(made[0], play(&setups[0]));

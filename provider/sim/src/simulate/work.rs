@@ -18,8 +18,7 @@ use stoker_core::policy::rules::warm_floor::{ASKED_WITHIN, FloorStands};
 
 use super::Setup;
 use super::region::Region;
-use super::types;
-use crate::demand::{self, Demand, Pod, Service};
+use crate::demand::{self, Demand, Pod, Service, types};
 use crate::in_process::desk::Desk;
 use crate::in_process::isolation::needs;
 use crate::in_process::play::{Pods, Stop};

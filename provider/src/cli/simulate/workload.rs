@@ -8,8 +8,7 @@ use stoker_core::base::ids::GpuModel;
 use stoker_core::base::units::UsdMicros;
 use stoker_sim::demand::file::{self, Against, Home};
 use stoker_sim::demand::openb::{self, Selection};
-use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, day};
-use stoker_sim::simulate::types;
+use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, day, types};
 use stoker_sim::workload::Kind;
 
 use super::super::exit::CliError;

@@ -6,9 +6,9 @@ use stoker_core::base::units::{Milli, UsdMicros};
 use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, Service};
 use stoker_sim::model::Settings;
 use stoker_sim::peers::{self, Boots, Looks, Market, Policy, SpotPool};
+use stoker_sim::spot_month::availability::{GOOD, GOOD_APART};
 use stoker_sim::spot_month::cloud::{SHAPES, SPOT_MILLI, ZONE_GPUS};
 use stoker_sim::spot_month::jobs::Saving;
-use stoker_sim::spot_month::weather::{GOOD, GOOD_APART};
 use stoker_sim::spot_month::{Month, Outcome, policy, stoker};
 
 use crate::table::{dollars, mean, verdict};
@@ -57,8 +57,8 @@ pub(crate) fn compare(seeds: u64, days: u32) -> Result<bool> {
     println!("others: a job that lost its node starts again at once, without a restart");
     println!("{:<52} {:>8} {:>7} {:>7} {:>11}", "policy", "USD", "x bound", "late %", "interrupted");
     let mut sound = true;
-    for (place, climate) in [("", &GOOD), ("zones apart: ", &GOOD_APART)] {
-        let months: Vec<Month> = (0..seeds).map(|seed| Month::draw(seed, i64::from(days), LOAD, climate)).collect();
+    for (place, zone_law) in [("", &GOOD), ("zones apart: ", &GOOD_APART)] {
+        let months: Vec<Month> = (0..seeds).map(|seed| Month::draw(seed, i64::from(days), LOAD, zone_law)).collect();
         let bounds: Vec<f64> = months.iter().map(|month| dollars(month.bound())).collect();
         println!("{:<52} {:>8.0} {:>7.3}", format!("{place}lower bound"), mean(bounds.iter().copied()), 1.0);
         let mut row = |name: &str, buyer: &Buyer, saving: Saving| -> Result<f64> {
@@ -152,5 +152,5 @@ fn peer(month: &Month, bound: f64, policy: &Policy, saving: Saving) -> Result<Fi
 }
 
 fn room(month: &Month, zone: usize, at: i64) -> u32 {
-    if month.weather.is_open(zone, at) { ZONE_GPUS } else { 0 }
+    if month.availability.is_open(zone, at) { ZONE_GPUS } else { 0 }
 }

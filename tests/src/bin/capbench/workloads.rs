@@ -7,8 +7,7 @@ use anyhow::{Context as _, Result, anyhow};
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
 use stoker_service::price_tables;
 use stoker_sim::demand::openb::{self, Part, Selection};
-use stoker_sim::demand::{Demand, InstanceType, Resources, synthetic};
-use stoker_sim::simulate::types;
+use stoker_sim::demand::{Demand, InstanceType, Resources, synthetic, types};
 
 use crate::stoker::Variant;
 

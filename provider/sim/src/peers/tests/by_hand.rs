@@ -47,10 +47,10 @@ fn the_same_pay_lets_a_dear_node_idle_less() {
 fn a_least_life_leaves_no_flaps() {
     let pods = (0..20).map(|n| pod(f64::from(n) * 1500.0 + 1.0, 60.0, 1)).collect();
     let demand = demand(pods);
-    let door = Policy::door(Idle::After { seconds: 0.0 });
-    let report = replay(&demand, &door, fixed()).unwrap();
+    let policy = Policy::behind_autoscaler(Idle::After { seconds: 0.0 });
+    let report = replay(&demand, &policy, fixed()).unwrap();
     assert_eq!((report.launches, report.flaps), (20, 0));
-    let flaps = replay(&demand, &Policy { least_life: 0.0, ..door }, fixed()).unwrap();
+    let flaps = replay(&demand, &Policy { least_life: 0.0, ..policy }, fixed()).unwrap();
     assert_eq!((flaps.launches, flaps.flaps), (20, 20));
     assert!(flaps.usd < report.usd);
 }

@@ -45,7 +45,7 @@ struct Figures {
 }
 
 const fn pay(pay: f64, most: f64) -> Policy {
-    Policy::door(Idle::EqualPay { pay, most })
+    Policy::behind_autoscaler(Idle::EqualPay { pay, most })
 }
 
 /// Policies by the name of their run.
@@ -65,7 +65,7 @@ fn policy(name: &str) -> Policy {
         "reft" => Policy::own_choice(300.0).with_taints(1.001),
         "reft1" => Policy::own_choice(60.0).with_taints(1.001),
         "reft10" => Policy::own_choice(600.0).with_taints(1.001),
-        "door0" => Policy::door(Idle::After { seconds: 0.0 }),
+        "door0" => Policy::behind_autoscaler(Idle::After { seconds: 0.0 }),
         "door300" => pay(300.0, 600.0),
         "door300s" => pay(300.0, 600.0).spread(),
         "door600" => pay(600.0, 1200.0),

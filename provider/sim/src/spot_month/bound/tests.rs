@@ -76,8 +76,8 @@ fn by_hand() {
 #[test]
 fn demand_is_what_runs_uninterrupted() {
     let job = |arrives, work, gpus| Job { arrives, work, gpus };
-    let weather = Weather::draw(1, &super::super::weather::GOOD, 3, 10_000);
-    let spans = spans(&[job(0, 100, 1), job(40, 100, 4)], &weather);
+    let availability = Availability::draw(1, &super::super::availability::GOOD, 3, 10_000);
+    let spans = spans(&[job(0, 100, 1), job(40, 100, 4)], &availability);
     let work: i64 = spans.iter().map(|span| span.seconds * i64::from(span.gpus)).sum();
     assert_eq!(work, 500);
     assert_eq!(spans.iter().map(|span| span.gpus).max(), Some(5));
