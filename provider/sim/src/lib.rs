@@ -10,8 +10,8 @@ pub mod spot_month;
 pub mod workload;
 pub mod world;
 
-/// Whether a test of the reference has to be left out, as nobody named the files that it reads: they are no part of the project. It says
-/// so even where a passing test's output is not shown.
+/// Whether a test of the reference has to be left out, as nobody named the files that it reads: they are no part of the
+/// project. It says so even where a passing test's output is not shown.
 #[cfg(test)]
 fn is_skipped(variable: &str) -> bool {
     use std::io::Write as _;

@@ -136,8 +136,8 @@ impl Bound {
 
     /// Bound with the best commitment, which costs `factor` of its on-demand value at any time, used or not.
     ///
-    /// The best commitment is the quantile of the cost rates at 1 - `factor` (newsvendor). The window may end within the last slot: that
-    /// one counts for as long as it lasts, at the rate that it has until then.
+    /// The best commitment is the quantile of the cost rates at 1 - `factor` (newsvendor). The window may end within the last
+    /// slot: that one counts for as long as it lasts, at the rate that it has until then.
     pub fn committed(&self, factor: Milli) -> Committed {
         let (slot, ends) = (whole(self.method.slot_seconds * 1000.0), whole(self.seconds * 1000.0));
         let lasting = |(rate, at): (&UsdPerHour, i64)| {

@@ -87,8 +87,8 @@ impl Run<'_> {
         (now - job.arrives) * job.runs / until > done + margin || job.arrives + until - now <= needs
     }
 
-    /// Moves the job from its on-demand node to a new spot node, if its progress allows. One that waits for its on-demand node to boot
-    /// is looked at again, like one that may not leave yet.
+    /// Moves the job from its on-demand node to a new spot node, if its progress allows. One that waits for its on-demand node
+    /// to boot is looked at again, like one that may not leave yet.
     pub(super) fn may_leave(&mut self, job: usize, now: f64) {
         let runs = |node: &usize| self.fleet.nodes[*node].runs.iter().any(|(other, _)| *other == job);
         let node = self.fleet.live.iter().copied().find(runs);

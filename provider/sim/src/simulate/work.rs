@@ -29,8 +29,8 @@ use crate::world::draw::whole;
 /// By when a node that a floor lacks is on its way: the autoscaler's time to ask, and a minute for the pass that grows the group without it.
 const COMES_WITHIN: i64 = ASKED_WITHIN.as_secs() + 60;
 
-/// Pods of the start were there long before, so that the autoscaler does not hold them back as just created. Isolation counts no wait
-/// before the start.
+/// Pods of the start were there long before, so that the autoscaler does not hold them back as just created. Isolation counts
+/// no wait before the start.
 const THERE_SINCE: i64 = -3_600;
 
 /// How things stand at a moment.

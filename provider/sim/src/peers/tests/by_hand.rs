@@ -99,7 +99,8 @@ fn consolidation_merges_half_empty_nodes() {
 #[test]
 fn a_job_that_counted_on_a_replacement_is_placed_when_others_take_it() {
     let of_models = |pod: Pod, models: &[&str]| Pod { models: models.iter().map(|of| (*of).to_owned()).collect(), ..pod };
-    // The second pod moves to the small node that replaces the large one, and the third has counted on that node while it booted.
+    // The second pod moves to the small node that replaces the large one, and the third has counted on that node while it
+    // booted.
     let pods = vec![
         of_models(pod(0.0, 1000.0, 3), &["A"]),
         of_models(pod(0.0, 30_000.0, 1), &["A", "B"]),

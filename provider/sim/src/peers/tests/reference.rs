@@ -13,8 +13,8 @@ use crate::demand::{InstanceType, Pod, Resources, Service};
 /// Arrival and run in seconds, GPUs, thousandths of a CPU, MiB, models and service of a pod.
 type Drawn = (f64, f64, u32, u32, u32, Vec<String>, String);
 
-/// Pods that were drawn for this test, and what the reference made of them once what it does wrong was mended there too: it looks
-/// for waiting pods again when a replacement is ready, and forgets a replacement that is gone.
+/// Pods that were drawn for this test, and what the reference made of them once what it does wrong was mended there too: it
+/// looks for waiting pods again when a replacement is ready, and forgets a replacement that is gone.
 #[derive(Deserialize)]
 struct Recorded {
     seconds: f64,

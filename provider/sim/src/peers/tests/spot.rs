@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::demand::{InstanceType, Pod, Resources, Service};
 
-/// Jobs and pools that were drawn for this test, and what the reference made of them once what it does wrong was mended there too:
-/// beyond what `reference.json` says, pods that still boot on demand keep their way back to spot, and waits are of first starts.
+/// Jobs and pools that were drawn for this test, and what the reference made of them once what it does wrong was mended there
+/// too: beyond what `reference.json` says, pods that still boot on demand keep their way back to spot, and waits are of first
+/// starts.
 #[derive(Deserialize)]
 struct Recorded {
     seconds: f64,
