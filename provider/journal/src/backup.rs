@@ -122,17 +122,20 @@ async fn make(dir: &Path, backup: &Store) -> Result<PathBuf, JournalError> {
     let place = Place::from(dir);
     let damaged = |error: JournalError| error.of_backup_at(backup.at());
     let store = Store::open(&place, &JOURNAL).await.map_err(damaged)?;
-    let readings = Readings::of_reader(&place);
-    Reader { store: store.clone(), readings }.check().await.map_err(damaged)?;
-    let settle = async {
-        let mut db = store.write().await?;
-        settle(&mut db).await?;
-        db.commit().await.during("committing")
+    let finish = async {
+        let readings = Readings::of_reader(&place);
+        Reader { store: store.clone(), readings }.check().await.map_err(damaged)?;
+        let settle = async {
+            let mut db = store.write().await?;
+            settle(&mut db).await?;
+            db.commit().await.during("committing")
+        };
+        settle.await.map_err(|error| JournalError::writing(&Location::File(made.clone()), error))
     };
-    let settled = settle.await;
+    let finished = finish.await;
     // Closed, all of it is in one file.
     store.close().await;
-    settled.map_err(|error| JournalError::writing(&Location::File(made.clone()), error))?;
+    finished?;
     Ok(made)
 }
 

@@ -341,3 +341,19 @@ impl<'a> Home<'a> {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_in_the_units_of_kubernetes_and_rounded_up_to_mib() {
+        let read = |text| memory_mib(text).ok();
+        for (text, mib) in [("512Mi", 512), ("12Gi", 12_288), ("0.5Ti", 524_288), ("1M", 1), ("12G", 11_445), ("1T", 953_675)] {
+            assert_eq!(read(text), Some(mib), "{text}");
+        }
+        for text in ["12", "12g", "12Q", "Gi", "-1Gi", "NaNGi", "5000Ti"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

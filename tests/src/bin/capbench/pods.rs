@@ -12,7 +12,7 @@ use stoker_sim::peers::{self, Boots, Policy};
 use crate::frontier::{Point, Series};
 use crate::report::{Report, Table};
 use crate::stoker::{self, EQUAL_COST, Job, Variant};
-use crate::table::{self, COMMITTED, Row, cost, dollars};
+use crate::table::{self, COMMITTED, Row, cost, dollars, ratio};
 use crate::workloads::{MODELS, Workload};
 
 /// Seconds between two samples of a run.
@@ -185,9 +185,4 @@ fn isolation<'a>(
     let [off, off_spread, on, on_spread] = names.map(ratio);
     line("Stoker", [off?, off_spread?, on?, on_spread?])?;
     Ok(table)
-}
-
-/// With three decimals.
-pub(crate) fn ratio(of: f64) -> String {
-    format!("{of:.3}")
 }

@@ -89,7 +89,10 @@ impl Table {
             all.head.extend(right.head.into_iter().skip(1));
             for (name, cells) in right.rows {
                 match all.rows.iter_mut().find(|(known, _)| *known == name) {
-                    Some((_, row)) => row.extend(cells),
+                    Some((_, row)) => {
+                        row.resize(width, String::new());
+                        row.extend(cells);
+                    }
                     None => all.rows.push((name, [vec![String::new(); width], cells].concat())),
                 }
             }

@@ -10,10 +10,9 @@ use stoker_sim::demand::{Demand, InstanceType, Pod, Room, Service};
 use stoker_sim::peers::serving::{Reactive, Wanted, serve};
 use stoker_sim::simulate::outcome::Outcome;
 
-use crate::pods as rows;
 use crate::report::{Report, Table};
 use crate::stoker::{self, EQUAL_COST, Job, Variant};
-use crate::table::{COMMITTED, broken, dollars};
+use crate::table::{COMMITTED, broken, dollars, ratio};
 
 /// GPU model of a replica's node.
 const MODEL: &str = "H100";
@@ -58,7 +57,7 @@ pub(crate) fn compare(days: u32, report: &mut Report) -> Result<()> {
     let mut table = Table::new(&["× least", "missed %"]);
     let mut line = |name: &str, usd: f64, missed: Option<f64>, rest: &str| {
         let missed = missed.map(|percent| format!("{percent:.3}")).unwrap_or_default();
-        table.row(name, &[rows::ratio(usd / least), missed.clone()]);
+        table.row(name, &[ratio(usd / least), missed.clone()]);
         report.line(&format!("{name:<52} {usd:>8.0} {:>7.3} {missed:>8} {rest}", usd / least))
     };
     line("the least with no request missed", least, None, "")?;
@@ -86,15 +85,16 @@ pub(crate) fn compare(days: u32, report: &mut Report) -> Result<()> {
         .zip(&demands)
         .map(|((_, variant), demand)| Job { variant: *variant, demand, models: &[MODEL], sample_every: i64::from(STEP) })
         .collect();
-    let mut kept = Vec::new();
+    let mut promises = Vec::new();
     for ((_, variant), outcomes) in OURS.iter().zip(stoker::play(&jobs, 1)?) {
         let outcome = outcomes.first().context("a run of Stoker")?;
         let fates = &outcome.fates;
         let rest = format!("{:>8} {:>6} {:>13}", fates.launches, fates.flaps, outcome.violations.floor_seconds);
         line(variant.name, dollars(outcome.total()), Some(missed(&serving, outcome)), &rest)?;
-        kept.push(broken(outcome).is_none());
+        promises.extend(broken(outcome));
     }
-    report.verdict(kept.into_iter().all(|kept| kept), "no promise was broken in serving")?;
+    promises.iter().try_for_each(|broken| report.broken(broken))?;
+    report.verdict(promises.is_empty(), "no promise was broken in serving")?;
     report.keep_table("serving", &table)
 }
 

@@ -196,3 +196,8 @@ pub(crate) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
 pub(crate) fn dollars(micros: UsdMicros) -> f64 {
     micros.0 as f64 / 1e6
 }
+
+/// With three decimals.
+pub(crate) fn ratio(of: f64) -> String {
+    format!("{of:.3}")
+}

@@ -11,9 +11,8 @@ use stoker_sim::spot_month::jobs::Saving;
 use stoker_sim::spot_month::weather::{GOOD, GOOD_APART};
 use stoker_sim::spot_month::{Month, Outcome, policy, stoker};
 
-use crate::pods;
 use crate::report::{Report, Table};
-use crate::table::{dollars, mean};
+use crate::table::{self, dollars, mean};
 
 /// GPUs that the jobs use on average.
 const LOAD: f64 = 60.0;
@@ -71,7 +70,7 @@ pub(crate) fn compare(seeds: u64, days: u32, report: &mut Report) -> Result<()> 
             let of = |value: fn(&Figures) -> f64| mean(runs.iter().map(value));
             let ratio = of(|run| run.ratio);
             let late = of(|run| run.late_percent);
-            columns.row(name, &[pods::ratio(ratio), format!("{late:.2}")]);
+            columns.row(name, &[table::ratio(ratio), format!("{late:.2}")]);
             report.line(&format!(
                 "{:<52} {:>8.0} {ratio:>7.3} {late:>7.2} {:>11.0}",
                 format!("{place}{name}"),
