@@ -3,7 +3,7 @@
 #
 #   tests/capbench.sh [quick]                       three days of drawn demand, as CI does
 #   tests/capbench.sh drawn                         14 days and two seeds
-#   tests/capbench.sh trace --trace FILE --types FILE    a published list of pods; absolute paths
+#   tests/capbench.sh trace --trace FILE            a published list of pods, on the types of tests/capbench/types.csv
 #   tests/capbench.sh --write [...]                 puts on record instead
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +19,8 @@ case $form in
     [ $# -eq 0 ] || { echo "capbench.sh: quick takes no options" >&2 && exit 2; }
     set -- --quick
     ;;
-  drawn | trace) ;;
+  drawn) ;;
+  trace) set -- --types tests/capbench/types.csv "$@" ;;
   *) echo "capbench.sh: unknown form $form; see the top of $0" >&2 && exit 2 ;;
 esac
 record=tests/capbench/$form

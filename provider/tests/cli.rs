@@ -32,6 +32,8 @@ mod journal;
 mod plans;
 #[path = "cli/policies.rs"]
 mod policies;
+#[path = "cli/report.rs"]
+mod report;
 #[path = "cli/service.rs"]
 mod service;
 #[path = "cli/simulate.rs"]

@@ -18,9 +18,9 @@ use jiff::SignedDuration;
 use stoker_core::base::units::UsdMicros;
 use stoker_sim::model::Settings;
 use stoker_sim::spot_month::accounts::Accounts;
+use stoker_sim::spot_month::availability::{GOOD, GOOD_APART, ZoneLaw};
 use stoker_sim::spot_month::baseline::Baseline;
 use stoker_sim::spot_month::jobs::Saving;
-use stoker_sim::spot_month::weather::{Climate, GOOD, GOOD_APART};
 use stoker_sim::spot_month::{Month, Outcome, policy, stoker};
 
 const SEEDS: usize = 6;
@@ -32,7 +32,7 @@ const SHORT_DAYS: i64 = 7;
 const LOAD: f64 = 60.0;
 
 /// What is played: who buys, and how the jobs save their work.
-const ROWS: [(&str, Buyer, Saving, &Climate); 9] = [
+const ROWS: [(&str, Buyer, Saving, &ZoneLaw); 9] = [
     ("always on demand", Buyer::Other(Baseline::OnDemand), DEFAULT, &GOOD),
     ("spot only", Buyer::Other(Baseline::SpotOnly), DEFAULT, &GOOD),
     ("spot, sticky fallback", Buyer::Other(Baseline::Sticky), DEFAULT, &GOOD),
@@ -157,9 +157,9 @@ fn where_it_went(played: &[Played]) {
 }
 
 /// The months of all seeds, each with its bound, which takes as long as to play one.
-fn months(climate: &Climate, seeds: usize, days: i64) -> Vec<(Month, f64)> {
+fn months(zone_law: &ZoneLaw, seeds: usize, days: i64) -> Vec<(Month, f64)> {
     let draw = |seed| {
-        let month = Month::draw(seed as u64, days, LOAD, climate);
+        let month = Month::draw(seed as u64, days, LOAD, zone_law);
         let bound = month.bound().0 as f64;
         (month, bound)
     };
@@ -178,8 +178,8 @@ fn play_all(seeds: usize, days: i64) -> Result<Vec<Played>> {
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let (row, seed) = (n / seeds, n % seeds);
-            let Some((_, buyer, saving, climate)) = ROWS.get(row) else { return Ok(()) };
-            let months = if *climate == &GOOD { &good } else { &apart };
+            let Some((_, buyer, saving, zone_law)) = ROWS.get(row) else { return Ok(()) };
+            let months = if *zone_law == &GOOD { &good } else { &apart };
             let Some((month, bound)) = months.get(seed) else { return Ok(()) };
             let outcome = match buyer {
                 Buyer::Other(baseline) => month.baseline(*baseline, *saving),

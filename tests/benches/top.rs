@@ -18,6 +18,7 @@ use axum::routing::get;
 use common::report::{Report, is_short, short};
 use serde_json::{Value, json};
 use stoker_service::publish::picture::Picture;
+use stoker_tests::process::cpu_time;
 use stoker_tests::terminal::Terminal;
 
 const NODES: u64 = 5_000;
@@ -32,8 +33,6 @@ const MEASURE: Duration = Duration::from_secs(20);
 const SHORT_MEASURE: Duration = Duration::from_secs(10);
 /// Between two readings, about as long as the program pauses.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Ticks of a processor's clock in a second, as Linux tells them.
-const TICKS: f64 = 100.0;
 /// The bar, in % of a core.
 const BAR: f64 = 5.0;
 
@@ -55,7 +54,7 @@ async fn main() -> Result<()> {
     tokio::time::sleep(WARM).await;
     let screen = terminal.screen()?;
     ensure!(screen.contains("5000 nodes"), "{screen}");
-    let (before, asked, begun) = (used(terminal.pid)?, served.1.load(Ordering::Relaxed), Instant::now());
+    let (before, asked, begun) = (cpu_time(terminal.pid)?, served.1.load(Ordering::Relaxed), Instant::now());
     let mut readings = Vec::new();
     // Meanwhile and at its pace: a processor that wakes for it takes several times as long as one that reads on and on.
     while begun.elapsed() < if is_short() { SHORT_MEASURE } else { MEASURE } {
@@ -67,7 +66,7 @@ async fn main() -> Result<()> {
     readings.sort();
     let read = readings.get(readings.len() / 2).copied().context("a reading")?;
     println!("an answer of {NODES} nodes: {} KiB, read in {} ms", answer.len() >> 10, short(read.as_secs_f64() * 1e3));
-    let (used, wall) = (used(terminal.pid)?.saturating_sub(before).as_secs_f64(), begun.elapsed().as_secs_f64());
+    let (used, wall) = (cpu_time(terminal.pid)?.saturating_sub(before).as_secs_f64(), begun.elapsed().as_secs_f64());
     let asked = served.1.load(Ordering::Relaxed) - asked;
     ensure!(asked > 0, "nothing was asked:\n{}", terminal.screen()?);
     let each = used / f64::from(u32::try_from(asked)?);
@@ -83,15 +82,6 @@ async fn top(State(served): State<Arc<(Vec<Vec<u8>>, AtomicU64)>>) -> ([(header:
     let n = served.1.fetch_add(1, Ordering::Relaxed) % ANSWERS;
     let answer = usize::try_from(n).ok().and_then(|n| served.0.get(n)).cloned().unwrap_or_default();
     ([(header::CONTENT_TYPE, "application/json")], answer)
-}
-
-/// CPU time that a process has used, in user and kernel mode.
-fn used(pid: u32) -> Result<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the program ended")?;
-    // The second field, in brackets, may have spaces.
-    let (_, fields) = stat.rsplit_once(')').context("a line of stat")?;
-    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u32>).sum::<Result<u32, _>>()?;
-    Ok(Duration::from_secs_f64(f64::from(ticks) / TICKS))
 }
 
 /// A fleet whose GPUs are as busy as the `n`th answer says.

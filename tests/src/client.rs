@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use stoker_proto::expander::expander_client::ExpanderClient;
 use stoker_proto::expander::{BestOptionsRequest, ExpanderOption};
@@ -56,6 +57,19 @@ impl Client {
 
     fn provider(&self) -> CloudProviderClient<Channel> {
         self.provider.clone()
+    }
+
+    /// Waits until the service is ready: it answers `Refresh` from then on.
+    ///
+    /// # Errors
+    /// When that takes longer than `limit`.
+    pub async fn ready(&self, limit: Duration) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while self.refresh().await.is_err() {
+            anyhow::ensure!(begun.elapsed() < limit, "the service does not get ready");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
     }
 
     /// `Refresh`.

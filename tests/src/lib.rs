@@ -1,5 +1,6 @@
 //! What the tests of the whole are made of.
 
+pub mod browser;
 pub mod client;
 pub mod e2e;
 pub mod gpu_node;

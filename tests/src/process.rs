@@ -185,6 +185,21 @@ pub fn memory_mb(process: u32, name: &str) -> anyhow::Result<f64> {
     Ok(f64::from(memory_kib(process, name)?) * 1024.0 / 1e6)
 }
 
+/// Ticks of a processor's clock in a second, as Linux tells them.
+const TICKS: f64 = 100.0;
+
+/// CPU time that a process has used, in user and kernel mode.
+///
+/// # Errors
+/// Where there is no such process, or no `/proc`.
+pub fn cpu_time(process: u32) -> anyhow::Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).context("the program ended")?;
+    // The second field, in brackets, may have spaces.
+    let (_, fields) = stat.rsplit_once(')').context("a line of stat")?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u32>).sum::<Result<u32, _>>()?;
+    Ok(Duration::from_secs_f64(f64::from(ticks) / TICKS))
+}
+
 /// Every machine that the simulated cloud ever made, by launch key.
 #[derive(Debug, Clone, Default)]
 pub struct Books {

@@ -153,12 +153,12 @@ impl Rig {
     /// A restarted autoscaler: it remembers nothing and connects anew.
     pub async fn restart_autoscaler(&mut self) {
         self.autoscaler.restart();
-        *self.autoscaler.door_mut() = WireDoor::new(&self.service.another_client().await);
+        *self.autoscaler.provider_mut() = WireDoor::new(&self.service.another_client().await);
     }
 
     /// The autoscaler finds the service at its present address.
     pub fn reconnect(&mut self) {
-        *self.autoscaler.door_mut() = WireDoor::new(self.service.client());
+        *self.autoscaler.provider_mut() = WireDoor::new(self.service.client());
     }
 
     /// Lets the time go by until a real one would start its next loop.

@@ -48,11 +48,7 @@ async fn a_node_bears_its_verdict_from_pod_to_pod() -> anyhow::Result<()> {
     let options = Options { kube, ..market::options(policy(&[Pool::new("p")]), dir.path()) };
     let running = start(options, WorldOptions { config: world, file: None }).await?;
     let client = Client::connect(running.provider, running.expander).await?;
-    let begun = Instant::now();
-    while client.refresh().await.is_err() {
-        ensure!(begun.elapsed() < LONG, "the service does not get ready");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    client.ready(LONG).await?;
     client.increase("p.g6-xlarge.us-east-1a", 1).await?;
     let node = bears(&api, "warm", "True", "GpuWarm").await?;
     api.bind_gpu_pod("job", &node);

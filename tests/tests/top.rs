@@ -69,11 +69,7 @@ async fn a_person_watches_filters_and_explains_nodes_that_come() -> anyhow::Resu
     terminal.shows(|screen| screen.contains("no nodes") && screen.contains("ready"), LONG)?;
 
     let client = Client::connect(running.provider, running.expander).await?;
-    let begun = Instant::now();
-    while client.refresh().await.is_err() {
-        ensure!(begun.elapsed() < LONG, "the service does not get ready");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    client.ready(LONG).await?;
     client.increase("p.g6-xlarge.us-east-1a", 2).await?;
     client.increase("q.g6-xlarge.us-east-1b", 1).await?;
     terminal.shows(|screen| screen.matches("warm").count() > 3, LONG)?;

@@ -2,6 +2,8 @@
 
 #![deny(clippy::float_arithmetic)]
 
+pub mod estimate;
 pub mod fit;
 pub mod rollup;
+pub mod spend;
 pub mod workload;

@@ -9,7 +9,7 @@ mod observed;
 #[cfg(test)]
 mod tests;
 
-pub use cheaper::{Layout, Now, Stay, Suggestion, everything};
+pub use cheaper::{Change, Layout, Now, Stay, Suggestion, everything};
 pub use checkpoint::{Interval, interval};
 pub use class::{Class, Measure, Spread, Used};
 pub use observed::{Held, IdleKey, Observed, Workload};

@@ -59,7 +59,7 @@ const SERVICE: &[Row] = &[
     ("price_tables", &["files", "suppliers", "unmatched", "yaml", "policy_file", "feeds"]),
     ("engine", &["clock", "failpoints", "publish", "act", "feeds"]),
     ("controllers", &["clock", "kube", "publish", "engine"]),
-    ("api", &["kube", "listener", "publish", "feeds", "engine"]),
+    ("api", &["clock", "files", "print", "kube", "listener", "publish", "feeds", "engine"]),
     (
         "serve",
         &[

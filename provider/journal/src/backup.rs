@@ -40,15 +40,15 @@ impl Reader {
 
     async fn write_backup(&self, part: &Path, to: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         if let Location::Database(_) = self.store.at() {
-            let made = self.copy_journal(&Place::from(part), Copied::AsIs).await;
-            if made.is_ok() {
+            let made: Result<(), Box<dyn std::error::Error + Send + Sync>> = async {
+                self.copy_journal(&Place::from(part), Copied::AsIs).await?;
                 seal(&part.join(JOURNAL.file)).await?;
+                Ok(fs::rename(part.join(JOURNAL.file), to)?)
             }
-            let placed = made.is_ok().then(|| fs::rename(part.join(JOURNAL.file), to));
+            .await;
             // Where it was never made there is nothing to remove.
             let _ = fs::remove_dir_all(part);
             made?;
-            placed.transpose()?;
         } else {
             let name = part.to_str().ok_or("its name is no text")?;
             private::options().write(true).truncate(true).open(part)?;

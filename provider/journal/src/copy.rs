@@ -13,7 +13,7 @@ use super::read::Reader;
 use super::store::{Connection, JOURNAL, Kind, READINGS, Store, insert};
 
 /// The journal's tables, but for who leads: that is each database's own.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 16] = [
     "content",
     "step",
     "accepted",
@@ -26,6 +26,10 @@ const TABLES: [&str; 12] = [
     "clock",
     "pod",
     "pod_span",
+    "node_span",
+    "node_life",
+    "spend_known",
+    "spend_day",
 ];
 
 /// The journal's name, which is copied last: a journal without one is not whole.

@@ -22,6 +22,7 @@ mod readings;
 pub mod replay;
 mod row;
 mod space;
+mod spend;
 mod state;
 pub mod state_lock;
 mod store;
@@ -55,6 +56,7 @@ pub use pods::{MOST_PODS, PodChanges, PodEnd, PodSpan, PodsWriter, RecordedPod};
 pub use prune::{KEPT, Pruned};
 pub use read::{Reader, ReplayInputs, StoredCall, StoredDecision};
 pub use readings::{MOST_BYTES, READINGS_KEPT, ReadingsWriter};
+pub use spend::{DAYS_KEPT, DaysWriter, SPANS_KEPT, Spent};
 pub use state::Facts;
 pub use used::{COUNT_EVERY, USE_KEPT};
 
@@ -283,6 +285,11 @@ impl Journal {
         PodsWriter { store: self.store.clone(), space: Arc::clone(&self.space) }
     }
 
+    /// Writes days of spend into this journal.
+    pub fn days(&self) -> DaysWriter {
+        DaysWriter { store: self.store.clone(), space: Arc::clone(&self.space) }
+    }
+
     /// Makes what the journal keeps of the disk in reserve again, where that was given up and there is room for it. Whether it is there.
     pub fn renew_reserve(&self) -> bool {
         !self.space.is_short() || self.space.renew()
@@ -368,7 +375,7 @@ impl Journal {
                 let mut pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await?;
                 let (gone, more) = pods::prune(&mut draft.db, cutoff).await?;
                 pruned.pods = gone;
-                pruned.more |= more | used::forget(&mut draft.db, now).await?;
+                pruned.more |= more | used::forget(&mut draft.db, now).await? | spend::forget(&mut draft.db, now).await?;
                 Ok(pruned)
             };
             let pruned = prune.await;
@@ -382,7 +389,11 @@ impl Journal {
     pub async fn count_use(&self, now: Timestamp, memory: &Memory) -> Result<(), JournalError> {
         let count = async {
             let mut draft = self.draft().await?;
-            let counted = used::count(&mut draft.db, now, memory).await;
+            let count = async {
+                used::count(&mut draft.db, now, memory).await?;
+                draft.writer.spans().follow(&mut draft.db, now, memory, None, &[]).await
+            };
+            let counted = count.await;
             self.finish(draft, counted).await.map(drop)
         };
         self.store.in_time(count.boxed()).await
@@ -412,6 +423,9 @@ impl Journal {
             draft.writer.remember(&mut draft.db, moved, None).await?;
             clock::keep(&mut draft.db, mark).await?;
             pods::not_after(&mut draft.db, mark.now).await?;
+            spend::not_after(&mut draft.db, mark.now).await?;
+            draft.writer.spans().reread(&mut draft.db).await?;
+            draft.writer.spans().follow(&mut draft.db, mark.now, moved, None, &[]).await?;
             clock::forget_after(&mut draft.db, mark.now).await
         };
         let rebased = rebase.await;

@@ -13,7 +13,6 @@ use stoker_advice::rollup::{Owner, PodLabels};
 use stoker_core::market::sharing::Slices;
 
 use super::error::{JournalError, StoreError, While as _};
-use super::place::Location;
 use super::read::Reader;
 use super::space::Space;
 use super::store::{Connection, Store, insert};
@@ -100,16 +99,7 @@ impl PodsWriter {
     /// # Errors
     /// When it cannot be written, or the disk is so full that what is left is kept for decisions.
     pub async fn write(&self, looked: Timestamp, changes: &PodChanges) -> Result<(), JournalError> {
-        let at = self.store.at();
-        if self.space.is_short() {
-            let what = "the disk is nearly full, and what is left of it is kept for decisions".to_owned();
-            return Err(JournalError::Full { at: at.clone(), source: StoreError::Damaged { what } });
-        }
-        if let Location::File(path) = at
-            && !self.store.is_in_place()
-        {
-            return Err(JournalError::Gone { path: path.clone() });
-        }
+        self.space.may_write_beside(&self.store)?;
         let write = async {
             let mut db = self.store.write().await?;
             put(&mut db, &changes.came).await?;

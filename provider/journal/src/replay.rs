@@ -175,9 +175,12 @@ impl Reader {
             while let Some((id, at)) = rows.try_next().await.during("looking for decisions")? {
                 let (id, at): (i64, String) = (id, at);
                 let id = DecisionId(number(id));
-                if since.is_none_or(|since| moment(&at, || format!("the time of {id}")).is_ok_and(|at| at >= since)) {
-                    made.push(id);
+                if let Some(since) = since
+                    && moment(&at, || format!("the time of {id}"))? < since
+                {
+                    continue;
                 }
+                made.push(id);
             }
             Ok(made)
         };

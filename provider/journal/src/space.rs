@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, StatVfs, fallocate, fstatvfs, statvfs};
 
-use super::place::Place;
+use super::error::{JournalError, StoreError};
+use super::place::{Location, Place};
 use super::private;
 use super::readings::Readings;
-use super::store::Epoch;
+use super::store::{Epoch, Store};
 
 /// The reserve's file in the state directory.
 const FILE: &str = "reserve";
@@ -57,6 +58,22 @@ impl Space {
     /// Whether the reserve is in use, so that the journal alone may write.
     pub(super) fn is_short(&self) -> bool {
         self.short.load(Ordering::Relaxed)
+    }
+
+    /// Whether something may be written beside the decisions.
+    ///
+    /// # Errors
+    /// When the disk is so full that what is left is kept for decisions, or the journal's file is gone.
+    pub(super) fn may_write_beside(&self, store: &Store) -> Result<(), JournalError> {
+        let at = store.at();
+        if self.is_short() {
+            let what = "the disk is nearly full, and what is left of it is kept for decisions".to_owned();
+            return Err(JournalError::Full { at: at.clone(), source: StoreError::Damaged { what } });
+        }
+        match at {
+            Location::File(path) if !store.is_in_place() => Err(JournalError::Gone { path: path.clone() }),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the reserve where it is missing, once there is room for it and as much again; whether

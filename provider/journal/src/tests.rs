@@ -5,6 +5,7 @@ mod readings;
 mod replay;
 mod seen;
 mod size;
+mod spend;
 mod sqlite;
 mod used;
 mod world;

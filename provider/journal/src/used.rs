@@ -63,7 +63,7 @@ fn held(memory: &Memory) -> BTreeMap<&Market, i64> {
     held
 }
 
-/// The hours that a time touches, with its seconds in each; a time of nought touches the hour that it is in.
+/// The hours that a time touches, with its seconds in each; a time of zero seconds touches the hour that it is in.
 fn hours(from: i64, until: i64) -> impl Iterator<Item = (i64, i64)> {
     let (first, last) = (from.div_euclid(HOUR), until.div_euclid(HOUR));
     let parts = move |hour: i64| (hour, until.min((hour + 1) * HOUR) - from.max(hour * HOUR));

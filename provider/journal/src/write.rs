@@ -14,6 +14,7 @@ use super::checksum;
 use super::error::{StoreError, While as _};
 use super::replay::{ByEngine, RELEASE};
 use super::row::DecisionRow;
+use super::spend::{Prices, Spans};
 use super::state::{Facts, MemoryDelta};
 use super::store::Connection;
 use super::{AcceptedCall, DecisionEntry, index};
@@ -34,6 +35,8 @@ pub(super) struct Writer {
     last_facts: Option<Arc<Facts>>,
     /// The release that made the last decision; `None` where none did, or one that did not say.
     release: Option<String>,
+    /// What nodes do and cost.
+    spans: Spans,
 }
 
 impl Writer {
@@ -66,6 +69,7 @@ impl Writer {
             prices: None,
             last_facts: None,
             release,
+            spans: Spans::restore(db).await?,
         })
     }
 
@@ -109,7 +113,7 @@ impl Writer {
         self.remember(db, before, None).await?;
         self.remember(db, after, None).await?;
         self.last_call += 1;
-        let (at, body) = (at.to_string(), encode(call, "an accepted call")?);
+        let (time, at, body) = (at, at.to_string(), encode(call, "an accepted call")?);
         let checksum = checksum::of_row(&[self.last_call, self.memory.head()], &[&at, &body]);
         sqlx::query("INSERT INTO accepted (seq, at, body, memory, checksum) VALUES ($1, $2, $3, $4, $5)")
             .bind(self.last_call)
@@ -120,7 +124,7 @@ impl Writer {
             .execute(&mut *db)
             .await
             .during("writing an accepted call")?;
-        Ok(())
+        self.spans.follow(db, time, after, None, &[]).await
     }
 
     pub(super) async fn decide(&mut self, db: &mut Connection, entry: &DecisionEntry<'_>) -> Result<(), StoreError> {
@@ -173,9 +177,17 @@ impl Writer {
         .await
         .during("writing a decision")?;
         self.sign(db, entry.id).await?;
+        let prices =
+            Prices { policy: Arc::clone(entry.policy), book: Arc::clone(entry.prices), facts: Arc::clone(entry.market_facts) };
+        self.spans.follow(db, entry.at, entry.after, Some(prices), entry.notes).await?;
         index::touch(db, &index::subjects(delta.as_ref(), entry.actions, entry.notes), entry.id).await?;
         self.last_decision = int(entry.id.0);
         Ok(())
+    }
+
+    /// What nodes do and cost.
+    pub(super) const fn spans(&mut self) -> &mut Spans {
+        &mut self.spans
     }
 
     /// Writes down which release decides from now on, where it is another than before.

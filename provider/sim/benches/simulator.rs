@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stoker_core::base::units::UsdMicros;
 use stoker_core::policy::{Policy, RawPolicy};
-use stoker_sim::demand::{Demand, InstanceType, Pod, Room, openb, synthetic};
+use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, openb, synthetic, types};
 use stoker_sim::peers::{self, Boots};
 use stoker_sim::simulate::outcome::Outcome;
-use stoker_sim::simulate::{Setup, simulate, types};
+use stoker_sim::simulate::{Setup, simulate};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -59,7 +59,7 @@ const REFERENCE: &str = "import time; from wl import *; from sim import Sim; p, 
 
 #[expect(clippy::cast_possible_truncation, reason = "prices are small")]
 fn sold(name: &str, model: &str, [gpus, milli_cpu, memory_mib]: [u32; 3], usd: f64) -> InstanceType {
-    let allocatable = Room { gpus, milli_cpu, memory_mib };
+    let allocatable = Resources { gpus, milli_cpu, memory_mib };
     InstanceType { name: name.to_owned(), model: model.to_owned(), allocatable, hourly: UsdMicros((usd * 1e6).round() as i64) }
 }
 

@@ -1,5 +1,6 @@
 //! `stoker advise`: what a month of readings says of each workload, and what would do the same for less.
 
+mod ranked;
 mod words;
 
 use std::collections::BTreeMap;
@@ -10,8 +11,10 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use stoker_advice::workload::{self, Class, Inputs, Interval, LEAST_DAYS, Suggestion, Used, WorkloadAdvice};
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, InstanceType, PoolName, Region, ZoneId};
 use stoker_core::base::units::{Milli, Ppm, UsdMicros};
+use stoker_core::limits::commitment::{Ask, propose};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::rules::advise::Thresholds;
 
@@ -21,11 +24,13 @@ use super::exit::{CliError, Exit};
 use super::idle::{self, By, IdleRow};
 use super::nodes::observed;
 use super::out::{self, Money};
+use super::report::last_days;
 use super::seen::Seen;
+use ranked::{Found, Ranked};
 use stoker_journal::Journal;
 use stoker_service::needs::READ_GPUS;
-use stoker_service::price_tables::PriceTables;
-use stoker_service::print::{paragraph, table};
+use stoker_service::price_tables::{self, PriceTables, PriceTablesError};
+use stoker_service::print::{count, paragraph, table};
 use words::{arithmetic, assumptions, length, ppm, shown, spread};
 
 /// Longest history that is kept, in days.
@@ -45,6 +50,15 @@ pub(super) struct AdviseArgs {
     /// Show how each figure is calculated
     #[arg(long)]
     explain: bool,
+    /// List every measure that would save, by dollars a month: its evidence, its risk, and the change of the policy
+    #[arg(long, conflicts_with = "explain")]
+    ranked: bool,
+    /// Write the policy with the measure into this file, which must not be there yet, and print the difference
+    #[arg(long, value_name = "FILE", requires = "ranked", requires = "policy")]
+    apply: Option<PathBuf>,
+    /// Which measure, by its rank
+    #[arg(long, value_name = "RANK", default_value_t = 1, requires = "apply", value_parser = whole(1..=i64::from(u16::MAX)))]
+    measure: i64,
     /// Policy file with the rules and thresholds to apply [default: the policy that the service used last]
     #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -164,6 +178,26 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
     let observed = observed(&reader, now, args.days * 24).await?;
     let inputs = Inputs { catalogue: &catalogue, wide: &wide, book: &price_tables.prices, memory: &memory, now };
     let advice = workload::advise(&observed, &inputs);
+    if args.ranked {
+        let (days, policy) = (args.days, &catalogue.policy);
+        let used = reader
+            .used_between(now.saturating_sub(SignedDuration::from_hours(days * 24)).unwrap_or(Timestamp::MIN), now)
+            .await?;
+        let all = Ask { kind: None, term: None, discount: None };
+        // Too little use to advise on is none to commit to.
+        let proposals =
+            propose(&used, &price_tables.prices, policy, all, Wall(now)).map_or_else(|_| Vec::new(), |found| found.proposals);
+        let ranked = Ranked::of(&Found {
+            policy,
+            prices: &price_tables.prices,
+            workloads: &advice.workloads,
+            idle: &idle::rows(&observed, &By::Owner, BTreeMap::new()),
+            proposals: &proposals,
+            spent: last_days(&reader, (policy, &price_tables.prices), days, now).await?,
+            now,
+        });
+        return args.tell(&ranked, &price_tables);
+    }
     let too_little = advice.too_little.iter().map(|(owner, pool, days)| RefusedRow {
         owner: owner.to_string(),
         pool: pool.clone(),
@@ -198,6 +232,24 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
     Ok(if report.workloads.is_empty() { Exit::Short } else { Exit::Done })
 }
 
+impl AdviseArgs {
+    /// Prints the list, or applies one of it.
+    fn tell(&self, ranked: &Ranked, price_tables: &PriceTables) -> Result<Exit, CliError> {
+        let (Some(to), Some(from)) = (&self.apply, &self.policy) else {
+            out::print(self.output.format, ranked, Ranked::table)?;
+            return Ok(if ranked.measures.is_empty() { Exit::Short } else { Exit::Done });
+        };
+        let at = usize::try_from(self.measure).ok().and_then(|rank| rank.checked_sub(1));
+        let measure = at.and_then(|at| ranked.measures.get(at)).ok_or_else(|| {
+            let known = count(ranked.measures.len(), "measure");
+            CliError::Usage(format!("--measure: there is no rank {}: {known} would save", self.measure))
+        })?;
+        let text = price_tables::policy_text(from).map_err(PriceTablesError::from)?;
+        out::write(&ranked::apply(measure, from, &text, to, &price_tables.prices)?)?;
+        Ok(Exit::Done)
+    }
+}
+
 impl WorkloadRow {
     fn of(advice: &WorkloadAdvice, thresholds: Thresholds) -> Self {
         let WorkloadAdvice { owner, pool, known_days, levels, class, now, cheapest, as_it_stands, checkpoints, held: _ } =
@@ -205,8 +257,8 @@ impl WorkloadRow {
         let suggested = cheapest.as_ref().map_or_else(
             |_| String::new(),
             |one| {
-                let changes =
-                    if one.changes.is_empty() { String::new() } else { format!("; policy: {}", one.changes.join(", ")) };
+                let changes: Vec<String> = one.changes.iter().map(ToString::to_string).collect();
+                let changes = if changes.is_empty() { String::new() } else { format!("; policy: {}", changes.join(", ")) };
                 shown(one) + &changes
             },
         );
@@ -249,7 +301,7 @@ impl From<&Suggestion> for SuggestionRow {
             per_pod: of.per_pod.into(),
             per_month: of.per_month.into(),
             saved_per_month: of.saved.into(),
-            policy_changes: of.changes.clone(),
+            policy_changes: of.changes.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -97,11 +97,14 @@ impl StateDirArg {
     /// The directory as given, or the user's own.
     ///
     /// # Errors
-    /// When none is given and the environment names no home.
+    /// When what is given is a file, or none is given and the environment names no home.
     pub fn resolve(&self) -> Result<PathBuf, CliError> {
         let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let default = || absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local").join("state")));
         match &self.state_dir {
+            Some(file) if file.is_file() => {
+                Err(CliError::Usage(format!("{} is a file: give the state directory that it is in", file.display())))
+            }
             Some(dir) => Ok(dir.clone()),
             None => default().map(|state| state.join("stoker")).ok_or_else(|| {
                 CliError::Usage("no state directory: neither XDG_STATE_HOME nor HOME is set; give one with --state-dir".into())
@@ -149,10 +152,13 @@ impl JournalArg {
     /// Its place, where one is given.
     ///
     /// # Errors
-    /// When the address of a database is none.
+    /// When the address of a database is none, or the state directory is a file.
     pub(super) fn given(&self) -> Result<Option<Place>, CliError> {
-        let directory = || self.state.state_dir.clone().map(Place::Directory);
-        Ok(self.database()?.map(Place::Database).or_else(directory))
+        match (self.database()?, &self.state.state_dir) {
+            (Some(url), _) => Ok(Some(Place::Database(url))),
+            (None, Some(_)) => self.state.resolve().map(|dir| Some(Place::Directory(dir))),
+            (None, None) => Ok(None),
+        }
     }
 
     /// The directory of the lock and of files.

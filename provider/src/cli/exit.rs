@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use stoker_aws::config::BadConfig;
 use stoker_journal::JournalError;
+use stoker_service::api::console::NoAccess;
 use stoker_service::boot::BadTemplate;
 use stoker_service::certs::CertsError;
 use stoker_service::feeds::policy_watch::PolicyError;
@@ -41,11 +42,11 @@ pub(super) const AFTER_HELP: &str = "Exit codes:
   1  failed: something could not be read, written or reached
   2  the command line is wrong
   3  a policy, world, price, AWS, workload or certificate file cannot be read or has errors; a flag of the autoscaler must change (doctor)
-  4  not all of it can be bought (plan), no GPU is large enough (fit), too little use is known (commit, advise), not all could be asked (commit --from-aws), or a decision was recorded without what a replay needs (replay)
+  4  not all of it can be bought (plan), no GPU is large enough (fit), too little use is known (commit, advise, report), not all could be asked (commit --from-aws), or a decision was recorded without what a replay needs (replay)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
   6  a decision differs from what was recorded (replay)
 
-Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the time of plan, simulate, offers, fit, commit, nodes, advise and policy check, for output that can be reproduced.";
+Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the time of plan, simulate, offers, fit, commit, report, nodes, advise and policy check, for output that can be reproduced.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -170,11 +171,17 @@ impl CliError {
             | Self::AwsFile(_)
             | Self::NoFile { .. }
             | Self::Workload(_)
-            | Self::Serve(StartError::Serve(ServeError::Tls(_)) | StartError::World(WorldError::Config(_))) => Exit::BadFile,
+            | Self::Serve(
+                StartError::Serve(ServeError::Tls(_) | ServeError::Console(NoAccess::Read(..) | NoAccess::Weak(_)))
+                | StartError::World(WorldError::Config(_)),
+            ) => Exit::BadFile,
             Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
             Self::Usage(_)
             | Self::Serve(
-                StartError::Serve(ServeError::Plaintext(_) | ServeError::ProbePlaintext(_)) | StartError::SimulatedInCluster,
+                StartError::Serve(
+                    ServeError::Plaintext(_) | ServeError::ProbePlaintext(_) | ServeError::Console(NoAccess::Open(_)),
+                )
+                | StartError::SimulatedInCluster,
             )
             | Self::Certs(CertsError::Name { .. } | CertsError::Address { .. } | CertsError::Unnamed { .. }) => Exit::Usage,
             Self::Journal(_) | Self::Serve(_) | Self::Certs(_) | Self::Failed { .. } | Self::Other(_) => Exit::Failed,

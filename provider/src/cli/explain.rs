@@ -55,14 +55,28 @@ pub(super) async fn text(subject: &str, journal: Place) -> Result<String, CliErr
     Ok(story::tell(&ExplainReport::of(subject, journal).await?.decisions, false))
 }
 
+/// The same from a journal that is open already.
+pub(super) async fn text_of(subject: &str, reader: &Reader) -> Result<String, CliError> {
+    let place = format!("the journal in {}", reader.location());
+    Ok(story::tell(&ExplainReport::read(subject, reader, place).await?.decisions, false))
+}
+
+/// A decision by itself, without what came of it.
+pub(super) fn brief_text(decision: &StoredDecision) -> String {
+    story::tell(&[DecisionReport::of(decision, &[], Vec::new(), Vec::new())], false)
+}
+
 impl ExplainReport {
     async fn of(subject: &str, place: Place) -> Result<Self, CliError> {
         let reader = Journal::open_read_only(place.clone()).await?;
-        let place = format!("the journal in {place}");
+        Self::read(subject, &reader, format!("the journal in {place}")).await
+    }
+
+    async fn read(subject: &str, reader: &Reader, place: String) -> Result<Self, CliError> {
         let decisions = match decision_named(subject) {
             Some(id) => match reader.explain(id).await? {
                 Some(decision) => vec![decision],
-                None => return Err(no_decision(&reader, id, place).await?),
+                None => return Err(no_decision(reader, id, place).await?),
             },
             None => reader.decisions_of_node(subject).await?,
         };
@@ -71,15 +85,15 @@ impl ExplainReport {
             return Err(CliError::NotFound(NotFound { what: "node", name: subject.to_owned(), place, cure: Some(cure) }));
         }
         let calls = reader.recent_calls(CALLS).await?;
-        let outcomes = Outcomes::of(&reader).await?;
+        let outcomes = Outcomes::of(reader).await?;
         let asked_about = match decision_named(subject) {
             Some(_) => BTreeSet::new(),
             None => reader.records_of_node(subject).await?,
         };
         let mut reports = Vec::with_capacity(decisions.len());
         for decision in &decisions {
-            let mut outcomes = outcomes.of_decision(&reader, decision).await?;
-            let mut changed = outcome::changed(&reader, decision).await?;
+            let mut outcomes = outcomes.of_decision(reader, decision).await?;
+            let mut changed = outcome::changed(reader, decision).await?;
             // What was asked about comes first.
             outcomes.sort_by_key(|outcome| !asked_about.contains(&outcome.record));
             changed.sort_by_key(|outcome| !asked_about.contains(&outcome.record));

@@ -84,6 +84,28 @@ pub(super) struct IdleRow {
     shown: (String, UsdPerHour),
 }
 
+impl IdleRow {
+    /// Who held them, where it is known.
+    pub(super) fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
+    }
+
+    /// What the idle ones cost an hour.
+    pub(super) const fn per_hour(&self) -> UsdPerHour {
+        self.shown.1
+    }
+
+    /// For how long they did nothing, in a sentence.
+    pub(super) fn evidence(&self) -> String {
+        let of = |seconds: u64| share(seconds, self.held_seconds);
+        let (resident, empty) = (of(self.resident_seconds), of(self.empty_seconds));
+        format!(
+            "of {} GPU-hours that it held, no kernel ran in {resident}, with something in memory, and nothing at all lay there in {empty}",
+            hours(self.held_seconds)
+        )
+    }
+}
+
 /// What was held and did nothing, dearest first; beside it what is `held` now, by name.
 pub(super) fn rows(observed: &Observed, by: &By, mut held_now: BTreeMap<(bool, String), UsdPerHour>) -> Vec<IdleRow> {
     let mut sums: BTreeMap<(bool, String), Held> = BTreeMap::new();

@@ -12,9 +12,11 @@ mod certs;
 mod clean;
 mod commit;
 mod completions;
+mod console;
 mod demand;
 mod demo;
 mod doctor;
+mod estimate;
 mod exit;
 mod explain;
 mod fit;
@@ -24,12 +26,14 @@ mod idle;
 mod init;
 mod karpenter;
 mod nodes;
+mod not_drawn;
 mod offers;
 mod out;
 mod plan;
 mod policy;
 mod ready;
 mod replay;
+mod report;
 mod seen;
 mod serve;
 mod side_port;
@@ -43,6 +47,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use args::StateDirArg;
+pub use console::console_text;
 pub use exit::{CliError, Exit, NotFound};
 pub use serve::ServeArgs;
 
@@ -73,6 +78,8 @@ enum Command {
     Offers(offers::OffersArgs),
     Fit(Box<fit::FitArgs>),
     Commit(commit::CommitArgs),
+    Estimate(Box<estimate::EstimateArgs>),
+    Report(report::ReportArgs),
     Policy(policy::PolicyArgs),
     Init(init::InitArgs),
     Groups(groups::GroupsArgs),
@@ -128,6 +135,8 @@ impl Cli {
             Command::Offers(args) => offers::run(&args).await,
             Command::Fit(args) => fit::run(&args),
             Command::Commit(args) => commit::run(&args).await,
+            Command::Estimate(args) => estimate::run(&args),
+            Command::Report(args) => report::run(&args).await,
             Command::Policy(args) => policy::run(&args),
             Command::Init(args) => Box::pin(init::run(&args)).await,
             Command::Groups(args) => groups::run(&args).await,

@@ -18,6 +18,7 @@ use super::args::{MarketArgs, NowArg, OutputArg, aws_file};
 use super::exit::{self, CliError, Exit};
 use super::out::{self, Format, Money};
 use classes::Held;
+pub(super) use effective::effective;
 use stoker_aws::config::Config;
 use stoker_service::clock::Clock;
 use stoker_service::feeds::policy_watch::PolicyError;
@@ -215,7 +216,7 @@ fn check_text(
 
 fn show(args: &ShowArgs) -> Result<Exit, CliError> {
     let prices = price_tables::prices(args.prices_dir.as_deref(), Clock::system().now())?;
-    let raw = effective::effective(&price_tables::policy(args.file.as_deref(), &prices)?);
+    let raw = effective(&price_tables::policy(args.file.as_deref(), &prices)?);
     let text = match args.format {
         ShowFormat::Json => out::json(&raw)?,
         ShowFormat::Yaml => {

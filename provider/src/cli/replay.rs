@@ -36,7 +36,8 @@ const LINES: usize = 5;
 /// Makes recorded decisions again with this binary, and shows what differs.
 ///
 /// A decision depends on what the journal has of it alone: the facts, what was remembered, the policy, the price
-/// tables and the time. Made again from these by the same rules it is the same, byte for byte. Run it before an
+/// tables and the time. Made again from these by the same rules it is the same, byte for byte: its actions, notes,
+/// explanations and memory. What the autoscaler was shown of groups is not recorded, and so not compared. Run it before an
 /// upgrade with the new binary on a backup of the journal, or with --policy to see what another policy would have
 /// decided. It changes nothing.
 #[derive(Debug, Args)]
@@ -68,6 +69,9 @@ struct ReplayReport {
     release: &'static str,
     /// The policy file that was replayed under; `None` of the recorded policies.
     policy: Option<String>,
+    /// Which part of the journal was asked for, in words, where that has no decision.
+    #[serde(skip)]
+    none_in: Option<String>,
     /// Decisions looked at.
     decisions: usize,
     /// Those that are the same, byte for byte.
@@ -111,7 +115,12 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
         }
         wanted.retain(|id| args.decisions.contains(id));
     }
-    let report = replay(&reader, &wanted, args.policy.as_deref()).await?;
+    let mut report = replay(&reader, &wanted, args.policy.as_deref()).await?;
+    if let (Some(since), 0) = (args.since, report.decisions) {
+        let last = reader.recent(1).await?.pop();
+        let last = last.map_or_else(String::new, |last| format!("; the last, {}, was made at {}", last.id, last.at));
+        report.none_in = Some(format!(" since {since}{last}"));
+    }
     out::print(args.output.format, &report, ReplayReport::table)?;
     Ok(match &report {
         ReplayReport { differing: 1.., .. } => Exit::Differs,
@@ -225,11 +234,11 @@ fn causes(recorded: &Recorded, file: Option<&Path>, same_by_own: bool) -> Vec<St
 
 impl ReplayReport {
     fn table(&self) -> String {
-        let Self { policy, decisions, same, differing, not_replayable, differ, .. } = self;
+        let Self { policy, none_in, decisions, same, differing, not_replayable, differ, .. } = self;
         let under = policy.as_ref().map_or_else(String::new, |file| format!(" under {file}"));
         let decided = count(*decisions, "decision");
         let mut text = match (*differing, *not_replayable) {
-            (0, 0) if *decisions == 0 => "no decision to replay\n".to_owned(),
+            (0, 0) if *decisions == 0 => format!("no decision to replay{}\n", none_in.as_deref().unwrap_or_default()),
             (0, 0) => format!("{decided}{under}, all the same\n"),
             (differing, _) => format!(
                 "{decided}{under}: {same} the same, {differing} {}\n",

@@ -8,6 +8,7 @@ use clap::Args;
 use jiff::SignedDuration;
 
 use super::args::{JournalArg, duration};
+use super::console::ConsoleArgs;
 use super::exit::{CliError, Exit};
 use stoker_aws::config::Config;
 use stoker_aws::{Access, Aws};
@@ -83,6 +84,9 @@ pub struct ServeArgs {
     /// reaches it
     #[arg(long, env = "STOKER_DEBUG", help_heading = "Addresses")]
     pub debug: bool,
+    /// The console.
+    #[command(flatten)]
+    pub(super) console: ConsoleArgs,
 
     /// Lease by which one of several replicas leads; the others wait, and are not ready [default: none, for one replica]
     #[arg(long, env = "STOKER_LEASE", value_name = "NAMESPACE/NAME", requires = "journal", help_heading = "Replicas")]
@@ -341,6 +345,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         expander_listen,
         http_listen,
         debug,
+        console,
         tls_cert,
         tls_key,
         client_ca,
@@ -407,6 +412,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         }),
         http: http_listen,
         debug,
+        console: console.options(&book),
         kube: match kubeconfig {
             Some(path) => KubeOptions::Kubeconfig(path),
             None if in_cluster() && !no_kubernetes => KubeOptions::InCluster,

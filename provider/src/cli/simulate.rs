@@ -1,5 +1,6 @@
 //! `stoker simulate`: policies on a demand of GPU pods, in virtual time: what each costs, and how long pods wait.
 
+mod baselines;
 mod figures;
 mod picture;
 mod recorded;
@@ -17,7 +18,8 @@ use stoker_core::base::kinds::Evidence;
 use stoker_core::base::units::UsdMicros;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::market::offer::CapacityType;
-use stoker_core::policy::Policy;
+use stoker_core::policy::rules::warm_floor::{Mechanism, WarmFloor};
+use stoker_core::policy::{Policy, Pool};
 use stoker_sim::bound::fleet::Method;
 use stoker_sim::demand::Demand;
 use stoker_sim::model::Scoring;
@@ -26,7 +28,7 @@ use stoker_sim::simulate::outcome::Outcome;
 use stoker_sim::simulate::region::{Boot, Spot};
 use stoker_sim::simulate::side_by_side::side_by_side;
 use stoker_sim::simulate::{Setup, World};
-use stoker_sim::spot_month::weather::GOOD;
+use stoker_sim::spot_month::availability::GOOD;
 
 use super::args::{JournalArg, MarketArgs, NowArg, OutputArg, StateDirArg, duration, time, whole};
 use super::exit::{CliError, Exit, NotFound};
@@ -47,7 +49,8 @@ const SAMPLES: i64 = 720;
 /// far it is from the least that any fleet could pay.
 ///
 /// The decision is the one that the service makes, behind a model of the Cluster Autoscaler. Prices are those of the
-/// tables. Boots, spot capacity and the built-in days are drawn from the seeds: the same seeds give the same result.
+/// tables, and of the simulated markets at --now. Boots, spot capacity and the built-in days are drawn from the seeds: the
+/// same seeds give the same result at the same --now.
 #[derive(Debug, Args)]
 pub(super) struct SimulateArgs {
     /// Policy file; repeatable, to compare several [default: the built-in example]
@@ -86,6 +89,9 @@ pub(super) struct SimulateArgs {
     /// Share of on-demand launches that find no stock, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = whole(0..=100_u32), allow_negative_numbers = true)]
     no_stock: u32,
+    /// Plays the same pods without Stoker too: on a static fleet of their peak, and under Cluster Autoscaler and Karpenter by their defaults
+    #[arg(long)]
+    baselines: bool,
     /// Writes a picture of the first seed: demand, nodes by type and dollars per hour over time
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
@@ -134,7 +140,15 @@ pub(super) async fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
     }
     let tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), args.now.now())?;
     let (policies, mut notes) = args.policies(&tables)?;
-    let seeds: Vec<u64> = (0..u64::from(args.seeds)).map(|n| args.seed.saturating_add(n)).collect();
+    let Some(last) = args.seed.checked_add(u64::from(args.seeds) - 1) else {
+        return Err(CliError::Usage(format!(
+            "--seed {}: {} seeds from it on go above the largest, {}",
+            args.seed,
+            args.seeds,
+            u64::MAX
+        )));
+    };
+    let seeds: Vec<u64> = (args.seed..=last).collect();
     let demands = Demands::of(&args.source().await?, args.days, &seeds, &policies, &tables)?;
     notes.extend(demands.notes.iter().cloned());
     let setups = demands.of_runs.iter().map(|of| args.setup(of, &policies)).collect::<Option<Vec<_>>>();
@@ -147,7 +161,14 @@ pub(super) async fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
             row.runs.push(Run::of(of.seed, outcome, least));
         }
     }
-    let report = Report::new(demands.shown, args.scoring.into(), demands.seconds, &seeds, rows, notes);
+    let first: Vec<&Setup> =
+        demands.of_runs.iter().zip(&setups).filter(|(of, _)| of.policy == 0).map(|(_, setup)| setup).collect();
+    let played = if args.baselines { baselines::baselines(&first, &rows, demands.seconds)? } else { Some(Vec::new()) };
+    if played.is_none() {
+        notes.push(baselines::none(rows.first().map_or("", |row| row.policy.as_str())));
+    }
+    let report =
+        Report::new(demands.shown, args.scoring.into(), demands.seconds, &seeds, rows, played.unwrap_or_default(), notes);
     out::print(args.output.format, &report, Report::table)?;
     if let Some(path) = &args.picture {
         let columns: Vec<picture::Column<'_>> = (0..policies.len())
@@ -227,6 +248,24 @@ fn playable(mut policy: Policy, name: &str, notes: &mut Vec<String>) -> Policy {
         notes
             .push(format!("not played: {field} of {} in {name}; no GPU is read, and no Prometheus is asked", pools.join(", ")));
     }
+    let with = |what: fn(&WarmFloor) -> bool| -> Vec<&str> {
+        let has = |pool: &&Pool| pool.warm_floor.as_ref().is_some_and(what);
+        policy.pools.iter().filter(has).map(|pool| pool.name.as_str()).collect()
+    };
+    let (buffered, learning) =
+        (with(|floor| floor.mechanism == Mechanism::CapacityBuffer), with(|floor| floor.quantile.is_some()));
+    if !buffered.is_empty() {
+        let pools = buffered.join(", ");
+        notes.push(format!(
+            "played as mechanism: minSize: the warm floor of {pools} in {name}; a simulation serves no capacity buffers"
+        ));
+    }
+    if !learning.is_empty() {
+        let pools = learning.join(", ");
+        notes.push(format!(
+            "the quantile floor of {pools} in {name} knows nothing of the time before the start, and asks for nothing in the first day"
+        ));
+    }
     if !policy.commitments.is_empty() {
         notes.push(format!("reserved capacity of {name} is paid for while it is used; no other commitment is taken off"));
     }
@@ -236,6 +275,9 @@ fn playable(mut policy: Policy, name: &str, notes: &mut Vec<String>) -> Policy {
         pool.node_class = None;
         pool.evidence = Evidence::Pods;
         pool.signals.clear();
+        if let Some(floor) = &mut pool.warm_floor {
+            floor.mechanism = Mechanism::MinSize;
+        }
     }
     policy
 }
@@ -280,10 +322,10 @@ fn seconds(demand: &Demand) -> i64 {
     SignedDuration::try_from_secs_f64(demand.seconds).map_or(0, |length| length.as_secs())
 }
 
-/// GPUs of a node of each instance type.
+/// GPUs that pods can request of a node of each instance type.
 fn gpus_of(catalogue: &Catalogue) -> BTreeMap<String, u32> {
     let of = |group: &Arc<stoker_core::catalogue::group::Group>| {
-        (group.place.instance_type.to_string(), group.spec.advertised_gpus())
+        (group.place.instance_type.to_string(), group.template.allocatable.gpus)
     };
     catalogue.groups.values().map(of).collect()
 }

@@ -170,6 +170,28 @@ fn number(value: &Value, path: &str) -> i64 {
     value.pointer(path).and_then(Value::as_i64).unwrap()
 }
 
+/// The changed policy differs from the old one in what the measure says, keeps its comments, and can be planned with; nothing is overwritten.
+fn a_measure_is_applied_to_a_file(advise: &impl Fn(&[&str]) -> Ran, dir: &Path) {
+    let report: Value = serde_json::from_str(&advise(&["--ranked", "-o", "json"]).out).unwrap();
+    let measures = report["measures"].as_array().unwrap();
+    let rank_of = |what: &str| (measures.iter().position(|measure| measure["what"] == what).unwrap() + 1).to_string();
+    let to = dir.join("changed.yaml");
+    let to = to.to_str().unwrap();
+    let apply = |rank: &str| advise(&["--ranked", "--apply", to, "--measure", rank]);
+    let applied = apply(&rank_of("MIG"));
+    assert_eq!(applied.code, 0, "{applied:?}");
+    golden("advise-apply", &applied.out.replace(to, "changed.yaml"));
+    let planned = stoker(&["plan", "--prices-dir", "prices", "--policy", to, "--pool", "embed", "--count", "1"]);
+    assert!(planned.code == 0 && planned.err.is_empty(), "{planned:?}");
+
+    let again = apply("1");
+    assert!(again.code != 0 && again.err.contains("exists"), "{again:?}");
+    let by_hand = apply(&rank_of("idle pods"));
+    assert!(by_hand.code == 2 && by_hand.err.contains("changes no policy"), "{by_hand:?}");
+    let none = apply("99");
+    assert!(none.code == 2 && none.err.contains("there is no rank 99"), "{none:?}");
+}
+
 /// All over 720 hours with readings; a month is 730.
 ///
 /// * ml/recs, two pods on A10G (70 TFLOPS, 600 GB/s, 24 GiB) at $1.006: 2 × 1.006 × 730 = $1,468.76. With a p95 of 30 % it needs
@@ -200,6 +222,10 @@ fn advice_follows_from_a_month_of_readings() {
     assert!(table.out.lines().all(|line| line.chars().count() <= 120), "{}", table.out);
     golden("advise", &table.out);
     golden("advise-explain", &advise(&["--explain"]).out);
+    let ranked = advise(&["--ranked"]);
+    assert!(ranked.code == 0 && ranked.out.lines().all(|line| line.chars().count() <= 120), "{ranked:?}");
+    golden("advise-ranked", &ranked.out);
+    a_measure_is_applied_to_a_file(&advise, state.path());
 
     let json = advise(&["-o", "json"]).out;
     let report: Value = serde_json::from_str(&json).unwrap();

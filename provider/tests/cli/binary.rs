@@ -11,7 +11,7 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden")
 }
 

@@ -84,6 +84,28 @@ async fn count_eight_days(state: &Path) {
     passes.journal.close().await;
 }
 
+/// Of the two terms of each, the one that saves more is ranked; applied, the policy counts on it.
+fn a_reservation_is_a_measure(state: &Path) {
+    let (dir, to) = (state.to_str().unwrap(), state.join("reserved.yaml"));
+    let advise = |args: &[&str]| -> Ran {
+        let base = ["advise", "--ranked", "--state-dir", dir, "--prices-dir", "prices", "--policy", "commit.yaml"];
+        stoker(&[&base[..], args].concat())
+    };
+    let report: Value = serde_json::from_str(&advise(&["-o", "json"]).out).unwrap();
+    let measures = report["measures"].as_array().unwrap();
+    let reserve: Vec<(&str, i64)> = measures
+        .iter()
+        .filter(|measure| measure["what"] == "reserve")
+        .map(|measure| (measure["of"].as_str().unwrap(), (number(measure, "/savedPerMonth/microUsd") + 5_000) / 10_000))
+        .collect();
+    let cud = ("gcp committed-use for three years, L4 in us-central1", 56_759);
+    assert_eq!(reserve, [cud, ("aws reserved-instance for three years, g6.xlarge in us-east-1", 31_784)]);
+    let applied = advise(&["--apply", to.to_str().unwrap(), "--measure", "1"]);
+    assert!(applied.code == 0 && applied.out.contains("committed-use-L4-in-us-central1-3y"), "{applied:?}");
+    let planned = stoker(&["policy", "check", to.to_str().unwrap(), "--prices-dir", "prices"]);
+    assert_eq!(planned.code, 0, "{planned:?}");
+}
+
 fn number(value: &Value, path: &str) -> i64 {
     value.pointer(path).and_then(Value::as_i64).unwrap()
 }
@@ -109,6 +131,7 @@ fn what_to_commit_to_follows_from_the_use_that_was_counted() {
     assert_eq!(all.code, 0, "{all:?}");
     assert!(all.out.lines().all(|line| line.chars().count() <= 120), "{}", all.out);
     golden("commit", &all.out);
+    a_reservation_is_a_measure(state.path());
 
     let json = commit(&["--policy", "commit.yaml", "-o", "json"]).out;
     golden("commit-json", &json);

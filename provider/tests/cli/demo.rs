@@ -60,6 +60,11 @@ fn the_demo_ends_with_a_bill_that_adds_up_and_with_commands_that_work() {
     let nodes: u64 = used.iter().flat_map(|hour| hour.node_seconds.values()).sum();
     assert!((600..=3_900).contains(&known) && nodes > 600, "{known} s known, {nodes} node-seconds");
 
+    // And wrote down whose pods held it.
+    let month = ["report", "--month", "2026-11", "--now", "2026-11-30T00:00:00Z", "--by", "workload", "--state-dir"];
+    let spent = stoker(&[&month[..], &[state.to_str().unwrap()]].concat());
+    assert!(spent.code == 0 && spent.out.contains("\nheld ") && !spent.out.contains("not recorded"), "{spent:?}");
+
     let next: Vec<&str> = played.out.lines().filter_map(|line| line.strip_prefix("  stoker ")).collect();
     assert!(next[0].starts_with("explain "), "{}", played.out);
     // By the same policy and tables as the day was played by.

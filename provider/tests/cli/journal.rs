@@ -25,8 +25,8 @@ use crate::binary::{golden, stoker};
 /// A small engine: passes one after the other, each written down.
 pub(crate) struct Passes {
     pub(crate) journal: Journal,
-    price_tables: PriceTables,
-    catalogue: Catalogue,
+    pub(crate) price_tables: PriceTables,
+    pub(crate) catalogue: Catalogue,
     memory: Memory,
     next: u64,
 }
@@ -186,6 +186,8 @@ fn decisions_are_replayed_and_another_policy_differs_where_it_would() {
     golden("replay", &same.out);
     assert_eq!(replay(&["d2", "d1"]).out, "2 decisions, all the same\n");
     assert_eq!(replay(&["--since", "2026-11-01T12:15:00Z"]).out, "2 decisions, all the same\n");
+    let none = replay(&["--since", "2026-11-02T00:00:00Z"]).out;
+    assert!(none.starts_with("no decision to replay since 2026-11-02T00:00:00Z; the last, d"), "{none}");
 
     let policy = state.path().join("on-demand.yaml");
     std::fs::write(&policy, ON_DEMAND).unwrap();

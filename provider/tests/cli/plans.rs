@@ -1,4 +1,4 @@
-//! `stoker plan` for each cloud and each kind of commitment, over tables with round prices, so that a hand can check them.
+//! `stoker estimate`, and `stoker plan` for each cloud and each kind of commitment, over tables with round prices, so that a hand can check them.
 
 use serde_json::Value;
 
@@ -169,4 +169,31 @@ fn a_plan_says_who_makes_a_node_where_the_policy_names_suppliers() {
     let chosen = |ran: Ran| ran.out.lines().find(|line| line.contains("chosen")).unwrap().to_owned();
     assert!(chosen(plan(&named)).contains("g6.xlarge on-demand from karpenter: $"), "{:?}", plan(&named));
     assert!(chosen(plan(&unnamed)).contains("g6.xlarge on-demand: $"), "{:?}", plan(&unnamed));
+}
+
+/// Rates of the tables with round prices, and of one's own; the arithmetic is tested where it is done.
+#[test]
+fn estimates_need_no_service() {
+    let mut told = Vec::new();
+    let cases: [(i32, &str); 12] = [
+        (0, "run --gpus 16 --hours 48 --limit 4"),
+        (0, "run --gpus 3 --hours 10 --cloud aws --capacity-type on-demand --limit 1 -o json"),
+        (0, "run --gpus 8 --hours 48 --capacity-type spot --lost 20% --limit 1"),
+        (0, "reserve --on-demand 3.06 --one-year 1.82 --three-years 1.31 --nodes 10 --use 50%"),
+        (0, "move --data 10000 --per-gib 0.05 --rate-from 4.09 --rate-to 2.60 --nodes 10 --hours 720"),
+        (0, "move --data 10 --monthly 100000 --per-gib 0.05 --rate-from 4 --rate-to 3.9"),
+        (2, "run --hours 48 --lost 100%"),
+        (2, "run --hours 0"),
+        (2, "reserve --on-demand 3"),
+        (2, "reserve --on-demand 0 --one-year 1"),
+        (5, "reserve --type a.nothing"),
+        (5, "move --data 10 --from aws/nowhere --to aws/us-east-1 --type a.nothing"),
+    ];
+    for (code, case) in cases {
+        let args: Vec<&str> = ["estimate"].into_iter().chain(case.split(' ')).chain(["--prices-dir", "plans/prices"]).collect();
+        let ran = stoker(&args);
+        assert_eq!(ran.code, code, "{case} {ran:?}");
+        told.push(format!("$ stoker estimate {case}\n{}{}", ran.out, ran.err));
+    }
+    golden("estimate", &told.join("\n"));
 }

@@ -9,7 +9,7 @@ use stoker_advice::rollup::{Owner, PodLabels};
 use stoker_core::market::sharing::Slices;
 use stoker_journal::{Journal, PodChanges, PodEnd, RecordedPod};
 
-use crate::binary::{Ran, golden, stoker};
+use crate::binary::{Ran, folder, golden, stoker};
 
 const TWO: [&str; 9] = [
     "simulate",
@@ -71,7 +71,7 @@ fn the_built_in_policy_is_simulated_without_options() {
 #[test]
 fn faults_of_a_simulated_workload_are_told_at_once() {
     let mut told = Vec::new();
-    let cases: [(i32, &[&str]); 9] = [
+    let cases: [(i32, &[&str]); 10] = [
         (3, &["--workload", "bad-workload.csv"]),
         (3, &["--workload", "bad-trace.csv"]),
         (2, &["--workload", "trace.csv", "--workload", "simulate.csv"]),
@@ -81,6 +81,7 @@ fn faults_of_a_simulated_workload_are_told_at_once() {
         (3, &["--workload", "nowhere.csv"]),
         (2, &["--workload", "simulate.csv", "--picture", "day.png"]),
         (2, &["--seeds", "0"]),
+        (2, &["--seed", "18446744073709551615", "--seeds", "2"]),
     ];
     for (code, case) in cases {
         let ran = stoker(&[&TWO[..7], case].concat());
@@ -96,6 +97,62 @@ fn pods_that_a_policy_cannot_run_are_left_out_and_named() {
     let ran = stoker(&[&TWO[..5], &["--days", "1", "--seeds", "1"]].concat());
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains("note:") && ran.out.contains("dev pods; simulate-on-demand.yaml"), "{}", ran.out);
+}
+
+/// A simulation serves no buffers, and knows nothing of the time before it.
+#[test]
+fn floors_that_are_not_played_as_they_are_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let paid = |floor: &str| {
+        let file = dir.path().join("floor.yaml");
+        let policy = fs::read_to_string(folder().join("input/simulate-on-demand.yaml")).unwrap();
+        fs::write(&file, policy.replacen("  limits:", &format!("  warmFloor: {floor}\n  limits:"), 1)).unwrap();
+        let ran = stoker(&[
+            "simulate",
+            "--workload",
+            "simulate.csv",
+            "--seeds",
+            "1",
+            "-o",
+            "json",
+            "--policy",
+            file.to_str().unwrap(),
+        ]);
+        let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+        (report["policies"][0]["runs"][0]["paid"].clone(), report["notes"].to_string())
+    };
+    let (by_size, notes) = paid("{ nodes: 3 }");
+    assert_eq!(notes, "[]");
+    let (buffered, notes) = paid("{ nodes: 3, mechanism: capacityBuffer }");
+    assert_eq!(buffered, by_size);
+    assert!(notes.contains("played as mechanism: minSize: the warm floor of serving"), "{notes}");
+    let (_, notes) = paid("{ quantile: {} }");
+    assert!(notes.contains("asks for nothing in the first day"), "{notes}");
+}
+
+/// By hand: the pods of the file at their peak, kept for all of its hours, and what is saved of that.
+#[test]
+fn baselines_stand_beside_the_policies() {
+    let ran = simulate(&["--seeds", "2", "--baselines", "-o", "json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let mean = |of: &Value| {
+        let runs = of["runs"].as_array().unwrap();
+        runs.iter().map(|run| run["paid"]["microUsd"].as_f64().unwrap() / 1e6).sum::<f64>() / 2.0
+    };
+    let baselines = report["baselines"].as_array().unwrap();
+    assert_eq!(baselines.len(), 3);
+    for baseline in baselines {
+        let paid = baseline["paidUsd"].as_f64().unwrap();
+        for (saved, policy) in baseline["saved"].as_array().unwrap().iter().zip(report["policies"].as_array().unwrap()) {
+            let (by, month) = (paid - mean(policy), 730.0 * 3600.0 / report["seconds"].as_f64().unwrap());
+            assert!((saved["percent"].as_f64().unwrap() - 100.0 * by / paid).abs() < 0.01, "{saved}");
+            assert!((saved["usdPerMonth"].as_f64().unwrap() - by * month).abs() < 0.5, "{saved}");
+            let [least, most] = ["leastUsdPerMonth", "mostUsdPerMonth"].map(|name| saved[name].as_f64().unwrap());
+            assert!(least <= by * month + 0.5 && by * month <= most + 0.5, "{saved}");
+        }
+    }
+    golden("simulate-baselines", &simulate(&["--seeds", "2", "--baselines"]).out);
 }
 
 /// A part of the trace: one pod asks for more than any instance type has, one was never scheduled, one has no GPU.
@@ -179,7 +236,9 @@ async fn policies_are_tried_on_the_pods_of_a_journal() {
     for (code, args) in [
         (5, vec![dir.path().join("nowhere").to_str().unwrap()]),
         (5, vec![empty.to_str().unwrap()]),
+        (2, vec![&format!("{state}/journal.db")]),
         (5, vec![state, "--since", "2026-11-01T12:00:00Z"]),
+        (2, vec![state, "--since", "2026-11-01T12:00:00Z", "--until", "2026-11-01T00:00:00Z"]),
         (2, [&[state], &no_pod[..]].concat()),
         (2, vec!["mysql://a:secret@b/c"]),
     ] {

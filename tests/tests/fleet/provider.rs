@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use jiff::Timestamp;
 use stoker_core::facts::reading::Measured;
 use stoker_core::facts::reading::seen::{Activity, Ailment, Seen};
@@ -53,11 +53,7 @@ pub(crate) async fn provider(
 /// Orders so many nodes; their names, once the cluster has them.
 pub(crate) async fn order(running: &Running, api: &ApiServer, nodes: usize) -> anyhow::Result<Vec<String>> {
     let client = Client::connect(running.provider, running.expander).await?;
-    let begun = Instant::now();
-    while client.refresh().await.is_err() {
-        ensure!(begun.elapsed() < LONG, "the service does not get ready");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    client.ready(LONG).await?;
     client.increase(GROUP, i32::try_from(nodes)?).await?;
     let names = || -> Vec<String> {
         let ready = |node: &&serde_json::Value| {

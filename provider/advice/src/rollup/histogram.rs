@@ -41,6 +41,11 @@ impl Histogram {
     pub fn known(&self) -> u64 {
         self.buckets.iter().map(|(_, seconds)| u64::from(*seconds)).sum()
     }
+
+    /// The levels of those seconds, in thousandths × seconds: each level as that of its bucket.
+    pub fn level_seconds(&self) -> u64 {
+        self.buckets.iter().map(|(bucket, seconds)| u64::from(*bucket) * u64::from(WIDTH) * u64::from(*seconds)).sum()
+    }
 }
 
 /// Seconds by level, of any number of hours and GPUs.

@@ -9,7 +9,7 @@ use super::class::{Measure, Used};
 use super::observed::{Kind, Workload, month};
 use crate::fit::Power;
 use stoker_core::base::engine_clock::Wall;
-use stoker_core::base::ids::{InstanceType, PoolName, SupplierName};
+use stoker_core::base::ids::{GpuModel, InstanceType, PoolName, SupplierName};
 use stoker_core::base::kinds::Workload as Runs;
 use stoker_core::base::units::{MiB, Milli, UsdMicros, UsdPerHour};
 use stoker_core::catalogue::Catalogue;
@@ -50,6 +50,38 @@ impl fmt::Display for Layout {
             Self::Whole => f.pad("whole"),
             Self::Mig(profile, number) => f.pad(&format!("mig {profile}, {number} a GPU")),
             Self::TimeSlicing(replicas) => f.pad(&format!("time-slicing {replicas}")),
+        }
+    }
+}
+
+/// What a policy would have to say about a pool so that it gives such GPUs in such a way. Its text is that of a person's note.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Allows that model.
+    Model(GpuModel),
+    /// Allows nodes with so many GPUs.
+    Count(u32),
+    /// Allows that type.
+    InstanceType(InstanceType),
+    /// Asks no GPU for more memory than so much, in GiB.
+    LeastMemory(u64),
+    /// Asks no node for more GPU memory than so much, in GiB.
+    LeastNodeMemory(u64),
+    /// Shares GPUs so.
+    Share(Layout),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(model) => write!(f, "gpu.models: add {model}"),
+            Self::Count(gpus) => write!(f, "gpu.count: add {gpus}"),
+            Self::InstanceType(name) => write!(f, "instanceTypes: add {name}"),
+            Self::LeastMemory(gib) => write!(f, "gpu.minMemoryGiB: at most {gib}"),
+            Self::LeastNodeMemory(gib) => write!(f, "gpu.minMemoryPerNodeGiB: at most {gib}"),
+            Self::Share(Layout::Whole) => f.write_str("sharing: remove it"),
+            Self::Share(Layout::Mig(profile, _)) => write!(f, "sharing: {{ mig: all-{profile} }}"),
+            Self::Share(Layout::TimeSlicing(n)) => write!(f, "sharing: {{ timeSlicing: {n} }}"),
         }
     }
 }
@@ -95,7 +127,7 @@ pub struct Suggestion {
     /// What it saves a month.
     pub saved: UsdMicros,
     /// What the policy would have to say for it; empty where it says so already.
-    pub changes: Vec<String>,
+    pub changes: Vec<Change>,
     /// What a pod needs, headroom included.
     pub need: Power,
     /// What its GPUs have.
@@ -291,18 +323,17 @@ fn may_take_turns(pool: &Pool) -> bool {
     }
 }
 
-/// What the policy would have to say so that the pool gives such GPUs in such a way.
-fn changes(pool: &Pool, spec: &InstanceSpec, layout: Layout) -> Vec<String> {
+fn changes(pool: &Pool, spec: &InstanceSpec, layout: Layout) -> Vec<Change> {
     let mut changes = Vec::new();
     if !pool.models.contains(&spec.gpu_model) {
-        changes.push(format!("gpu.models: add {}", spec.gpu_model));
+        changes.push(Change::Model(spec.gpu_model.clone()));
     }
     let gpus = spec.advertised_gpus();
     if !pool.gpu_counts.is_empty() && !pool.gpu_counts.contains(&gpus) {
-        changes.push(format!("gpu.count: add {gpus}"));
+        changes.push(Change::Count(gpus));
     }
     if !pool.instance_types.is_empty() && !pool.instance_types.iter().any(|pattern| pattern.matches(&spec.instance_type)) {
-        changes.push(format!("instanceTypes: add {}", spec.instance_type));
+        changes.push(Change::InstanceType(spec.instance_type.clone()));
     }
     let memory = spec.memory_per_advertised_gpu();
     let least = match layout {
@@ -310,19 +341,20 @@ fn changes(pool: &Pool, spec: &InstanceSpec, layout: Layout) -> Vec<String> {
         Layout::Whole | Layout::TimeSlicing(_) => memory,
     };
     if least < pool.min_gpu_memory {
-        changes.push(format!("gpu.minMemoryGiB: at most {}", least.0 / 1_024));
+        changes.push(Change::LeastMemory(least.0 / 1_024));
     }
-    if MiB(memory.0.saturating_mul(gpus.into())) < pool.min_node_gpu_memory {
-        changes.push(format!("gpu.minMemoryPerNodeGiB: at most {}", memory.0.saturating_mul(gpus.into()) / 1_024));
+    let of_node = memory.0.saturating_mul(gpus.into());
+    if MiB(of_node) < pool.min_node_gpu_memory {
+        changes.push(Change::LeastNodeMemory(of_node / 1_024));
     }
-    let shared = match (layout, pool.sharing.as_ref().map(|sharing| &sharing.split)) {
-        (Layout::Whole, None) => None,
-        (Layout::Whole, Some(_)) => Some("sharing: remove it".to_owned()),
-        (Layout::Mig(profile, _), Some(Split::Mig { layout: MigLayout::All(known), .. })) if *known == profile => None,
-        (Layout::Mig(profile, _), _) => Some(format!("sharing: {{ mig: all-{profile} }}")),
-        (Layout::TimeSlicing(n), Some(Split::TimeSlicing { replicas, .. })) if *replicas == n => None,
-        (Layout::TimeSlicing(n), _) => Some(format!("sharing: {{ timeSlicing: {n} }}")),
+    let is_shared_so = match (layout, pool.sharing.as_ref().map(|sharing| &sharing.split)) {
+        (Layout::Whole, sharing) => sharing.is_none(),
+        (Layout::Mig(profile, _), Some(Split::Mig { layout: MigLayout::All(known), .. })) => *known == profile,
+        (Layout::TimeSlicing(n), Some(Split::TimeSlicing { replicas, .. })) => *replicas == n,
+        (Layout::Mig(..) | Layout::TimeSlicing(_), _) => false,
     };
-    changes.extend(shared);
+    if !is_shared_so {
+        changes.push(Change::Share(layout));
+    }
     changes
 }

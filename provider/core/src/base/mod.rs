@@ -9,5 +9,6 @@ pub mod kinds;
 pub(crate) mod pairs;
 pub mod sabotage;
 pub mod shared;
+pub mod shares;
 pub mod text;
 pub mod units;

@@ -210,7 +210,7 @@ fn kept(policy: &Policy, place: &Place, on_demand: impl FnOnce() -> Option<Entry
 }
 
 /// A live quote replaces a table's, but cannot make orderable what is only listed.
-fn live(table: Option<&Entry>, quote: &Quote) -> Entry {
+pub(crate) fn live(table: Option<&Entry>, quote: &Quote) -> Entry {
     match table {
         Some(Entry::NoSignal(NoSignal::ListOnly)) => Entry::NoSignal(NoSignal::ListOnly),
         _ => Entry::Price(quote.clone()),

@@ -5,6 +5,7 @@ pub mod derive;
 pub mod group;
 pub mod isolation;
 pub mod live;
+pub mod rates;
 pub(crate) mod reach;
 mod refused;
 pub mod template;

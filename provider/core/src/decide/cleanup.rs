@@ -250,8 +250,10 @@ pub(super) fn unused_groups<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         let floor = entry.pool().and_then(|(at, _)| changes.floors.get(at)?.as_ref());
         match (pass.now >= deadline, floor) {
             (false, _) => waits.push(deadline),
-            // Buffers, and orders for more than a floor lacks, do not say which nodes are for the floor. It wants free ones, so this is one.
-            (true, Some(wanted)) if wanted.nodes > 0 => of_floors.push(record.id),
+            // Buffers, and orders for more than a floor lacks, do not say which nodes are for the floor. It wants such ones, so this is one.
+            (true, Some(wanted)) if entry.group().is_some_and(|group| wanted.wants(&group.place.instance_type)) => {
+                of_floors.push(record.id);
+            }
             (true, _) => late.push(record.id),
         }
     }

@@ -20,9 +20,9 @@ use crate::decide::orders;
 use crate::limits::usage::Usage;
 use crate::plan::Note;
 use crate::policy::Pool;
-use crate::policy::rules::warm_floor::{Basis, FloorMemory, Wanted, WarmFloor};
+use crate::policy::rules::warm_floor::{Basis, ByType, FloorMemory, Places, Wanted, WarmFloor};
 
-pub(super) use count::{Count, count, doubted_until};
+pub(super) use count::{Count, Filled, count, doubted_until};
 
 /// Why nothing is grown for a floor where nobody can tell which nodes are warm.
 pub(super) const BLIND: &str = "no cluster is watched, so it is unknown which nodes are warm";
@@ -71,20 +71,23 @@ pub(super) fn look<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 /// What a pool's floor wants, by what was learnt for it.
 fn wants(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, floor: &WarmFloor, count: &Count<'_>) -> Wanted {
     let known = changes.memory.floors.get(&pool.name);
-    let quantile = known.and_then(|known| known.quantile);
+    let none = ByType::new();
+    let quantile = known.map_or(&none, |known| &known.by_type);
     let signals = known.and_then(|known| known.replicas).map(|replicas| count.nodes_for(replicas, pass.catalogue, pool));
     let off_hours = pool.off_hours.as_ref();
-    floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, wall: pass.wall })
+    let wanted = floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, wall: pass.wall });
+    // A buffer asks for room of one size.
+    if floor.is_kept_by_buffers(pass.snapshot.buffers) { wanted.of_any_type() } else { wanted }
 }
 
-/// How many warm nodes each pool wants, by its place in the policy, where [`look`] has not worked that out yet.
-pub(super) fn wanted_now(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<u32> {
+/// What each pool's floor wants, by its place in the policy, where [`look`] has not worked that out yet.
+pub(super) fn wanted_now(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<Places> {
     let pools = &pass.catalogue.policy.pools;
     if pools.iter().all(|pool| pool.warm_floor.is_none()) {
-        return vec![0; pools.len()];
+        return vec![Places::default(); pools.len()];
     }
     let wanted = |(pool, count): (&Pool, Count<'_>)| {
-        pool.warm_floor.as_ref().map_or(0, |floor| wants(pass, changes, pool, floor, &count).nodes)
+        pool.warm_floor.as_ref().map(|floor| wants(pass, changes, pool, floor, &count).places()).unwrap_or_default()
     };
     pools.iter().zip(count(pass, changes)).map(wanted).collect()
 }
@@ -97,12 +100,11 @@ fn grow<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, pool: &PoolName, wanted:
     if !due || changes.memory.session.is_none() || pass.snapshot.cluster.is_none() {
         return;
     }
-    let mut left = count.missing(wanted.nodes);
+    let mut left = count.fill(wanted).missing;
     for (id, raised) in &known.raised {
         let Some(group) = pass.catalogue.groups.get(id) else { continue };
-        let nodes = (*raised).min(left).min(room(pass, changes, group));
+        let nodes = left.fill(&group.place.instance_type, (*raised).min(room(pass, changes, group)));
         if nodes > 0 {
-            left -= nodes;
             order(pass, changes, id, nodes);
             changes.notes.push(Note::FloorGrown { group: id.clone(), nodes });
         }
@@ -133,10 +135,10 @@ fn order<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, group: &NodeGroupId, no
     }
 }
 
-/// How many warm nodes a pool wants now.
-pub(super) fn wanted(pass: &Pass<'_>, changes: &Changes<'_>, pool: &PoolName) -> u32 {
+/// What a pool's floor wants now; `None` where it has none.
+pub(super) fn wanted<'c>(pass: &Pass<'_>, changes: &'c Changes<'_>, pool: &PoolName) -> Option<&'c Wanted> {
     let at = pass.catalogue.policy.pools.iter().position(|of| of.name == *pool);
-    at.and_then(|at| changes.floors.get(at)?.as_ref()).map_or(0, |wanted| wanted.nodes)
+    at.and_then(|at| changes.floors.get(at)?.as_ref())
 }
 
 /// Nodes that off-hours leave no room for: so many free ones of the pool need not be kept by any window.

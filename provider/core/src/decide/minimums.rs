@@ -13,7 +13,7 @@ mod ledger;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::floors::{self, BLIND, Count, UNCALLED, count};
+use super::floors::{self, BLIND, Count, Filled, UNCALLED, count};
 use super::pass::{Changes, Pass, after};
 use crate::base::ids::NodeGroupId;
 use crate::base::sabotage;
@@ -23,7 +23,7 @@ use crate::choose::candidate::Barred;
 use crate::limits::usage::Usage;
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::Pool;
-use crate::policy::rules::warm_floor::{ASKED_WITHIN, DOUBTED_FOR, FloorStands, LOOK_EVERY, Unasked, Wanted};
+use crate::policy::rules::warm_floor::{ASKED_WITHIN, DOUBTED_FOR, FloorStands, LOOK_EVERY, Places, Unasked, Wanted};
 use ledger::Ledger;
 
 type Limits = BTreeMap<NodeGroupId, GroupLimits>;
@@ -42,7 +42,8 @@ pub(super) fn set<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, usage: &Usage,
     }
     let counts = if floors { count(pass, changes) } else { Vec::new() };
     let mut ledger = Ledger::new(pass, usage);
-    let rising: Vec<u32> = policy.pools.iter().map(|pool| min_nodes(pass, changes, pool, &mut ledger, limits)).collect();
+    let rising: Vec<BTreeMap<NodeGroupId, u32>> =
+        policy.pools.iter().map(|pool| min_nodes(pass, changes, pool, &mut ledger, limits)).collect();
     let pools = policy.pools.iter().zip(rising).enumerate();
     let mut turns: Vec<_> = pools.map(|(at, (pool, rising))| (at, pool, rising)).collect();
     // What stands raised goes first: the autoscaler may be about to ask for it.
@@ -51,18 +52,25 @@ pub(super) fn set<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, usage: &Usage,
     for (at, pool, rising) in turns {
         let wanted = changes.floors.get(at).cloned().flatten();
         if let (Some(wanted), Some(count)) = (wanted, counts.get(at)) {
-            stands.push((at, warm(pass, changes, pool, &wanted, count, (usage, &mut ledger, rising), limits)));
+            stands.push((at, warm(pass, changes, pool, &wanted, count, (usage, &mut ledger, &rising), limits)));
         }
     }
     stands.sort_by_key(|(at, _)| *at);
     changes.floors_stand.extend(stands.into_iter().map(|(_, stands)| stands));
 }
 
-/// Keeps `minNodes` of a pool. How many nodes they are raised above the target by.
-fn min_nodes(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, ledger: &mut Ledger<'_>, limits: &mut Limits) -> u32 {
+/// Keeps `minNodes` of a pool. By how many nodes which groups are raised above the target for them.
+fn min_nodes(
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
+    pool: &Pool,
+    ledger: &mut Ledger<'_>,
+    limits: &mut Limits,
+) -> BTreeMap<NodeGroupId, u32> {
+    let mut rising = BTreeMap::new();
     let mut left = pool.limits.min_nodes;
     if left == 0 {
-        return 0;
+        return rising;
     }
     let mut order: Vec<(bool, i64, NodeGroupId)> = pass
         .catalogue
@@ -86,7 +94,6 @@ fn min_nodes(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, ledger: &mut L
         left -= here;
         *floor += here;
     }
-    let missing = left;
     order.sort_by(|a, b| (a.1, &a.2).cmp(&(b.1, &b.2)));
     if sabotage::on("floor-stays") {
         order.sort_by(|a, b| b.2.cmp(&a.2));
@@ -96,6 +103,9 @@ fn min_nodes(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, ledger: &mut L
         let Some(limit) = limits.get(id).filter(|l| l.listed) else { continue };
         let more = ledger.take(&changes.memory, id, limit.max.saturating_sub(limit.target).min(left));
         left -= more;
+        if more > 0 {
+            rising.insert(id.clone(), more);
+        }
         if let Some(floor) = floors.get_mut(id) {
             *floor += more;
         }
@@ -103,7 +113,7 @@ fn min_nodes(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, ledger: &mut L
     for (id, floor) in floors {
         raise(limits, &id, floor);
     }
-    missing - left
+    rising
 }
 
 fn raise(limits: &mut Limits, group: &NodeGroupId, min: u32) {
@@ -119,16 +129,22 @@ fn warm<'a>(
     pool: &Pool,
     wanted: &Wanted,
     count: &Count<'_>,
-    (usage, ledger, rising): (&Usage, &mut Ledger<'_>, u32),
+    (usage, ledger, rising): (&Usage, &mut Ledger<'_>, &BTreeMap<NodeGroupId, u32>),
     limits: &mut Limits,
 ) -> FloorStands {
     let blind = pass.snapshot.cluster.is_none();
-    keep(wanted.nodes, count, limits);
-    let missing = if blind { 0 } else { count.missing(wanted.nodes).saturating_sub(rising) };
+    let filled = count.fill(wanted);
+    keep(pass, filled.not_free.clone(), count, limits);
+    let mut places = if blind { Places::default() } else { filled.missing.clone() };
+    for (id, nodes) in rising {
+        if let Some(group) = pass.group(id) {
+            places.fill(&group.place.instance_type, *nodes);
+        }
+    }
+    let missing = places.len();
     // Buffers ask for what is missing where they are served: raised as well, it would be bought twice.
     let by_min_size = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(pass.snapshot.buffers));
-    let asked = if by_min_size { missing } else { 0 };
-    let raised = share_out(pass, changes, pool, asked, ledger, limits);
+    let raised = if by_min_size { share_out(pass, changes, pool, places, ledger, limits) } else { BTreeMap::new() };
     let mut price = UsdPerHour::ZERO;
     for (id, nodes) in &raised {
         if let Some(limit) = limits.get(id) {
@@ -139,7 +155,7 @@ fn warm<'a>(
     }
     let found: u32 = raised.values().sum();
     let now = pass.now;
-    let unmet = count.free < wanted.nodes;
+    let unmet = filled.warm < wanted.nodes;
     // An autoscaler that comes is given its time from its first call on.
     let asks_at_all = changes.memory.session.is_some();
     floors::update(changes, &pool.name, |known| {
@@ -156,32 +172,36 @@ fn warm<'a>(
     }
     let is_open = |group: &Arc<Group>| limits.get(&group.id).is_some_and(|limit| limit.closed.is_none());
     let barred = match by_min_size {
-        true => asked.saturating_sub(found),
+        true => missing.saturating_sub(found),
         // What the autoscaler asks for through buffers it cannot have while every group is closed.
         false if pass.catalogue.pool_groups(&pool.name).any(is_open) => 0,
         false => missing,
     };
-    let mut prices = count.prices.clone();
-    prices.sort_unstable();
-    let kept = usize::try_from(wanted.nodes).unwrap_or(usize::MAX);
     FloorStands {
         pool: pool.name.clone(),
         wanted: wanted.nodes,
         why: wanted.why.to_string(),
-        warm: count.free,
-        coming: count.coming,
-        usd_per_hour: prices.iter().take(kept).fold(price, |sum, one| sum.plus(*one)),
+        // Those that it does not need are warm as well.
+        warm: if unmet { filled.warm } else { count.free() },
+        coming: filled.pulling + filled.coming,
+        usd_per_hour: price.plus(count.cost(wanted)),
         unmet_since: known.unmet_since,
-        blocked: blocked(pass, changes, (pool, wanted.nodes), unmet.then_some((barred, blind, count)), (usage, ledger), limits),
+        blocked: blocked(
+            pass,
+            changes,
+            (pool, wanted.nodes),
+            unmet.then_some((barred, blind, &filled, count)),
+            (usage, ledger),
+            limits,
+        ),
     }
 }
 
 /// The nodes on their way for the floor that it still needs. Free ones are held by annotation already, those whose going saves least.
-fn keep(wanted: u32, count: &Count<'_>, limits: &mut Limits) {
-    let mut left = wanted.saturating_sub(count.free).saturating_sub(count.pulling);
+fn keep(pass: &Pass<'_>, mut places: Places, count: &Count<'_>, limits: &mut Limits) {
     for (id, coming) in &count.coming_here {
-        let kept = (*coming).min(left);
-        left -= kept;
+        let Some(group) = pass.group(id) else { continue };
+        let kept = places.fill(&group.place.instance_type, *coming);
         let Some(limit) = limits.get(*id).filter(|_| kept > 0) else { continue };
         let min = limit.min.saturating_add(kept).min(limit.target);
         raise(limits, id, min);
@@ -193,7 +213,7 @@ fn share_out(
     pass: &Pass<'_>,
     changes: &Changes<'_>,
     pool: &Pool,
-    missing: u32,
+    mut missing: Places,
     ledger: &mut Ledger<'_>,
     limits: &Limits,
 ) -> BTreeMap<NodeGroupId, u32> {
@@ -202,22 +222,29 @@ fn share_out(
         let limit = limits.get(id).filter(|limit| limit.listed && limit.closed.is_none());
         limit.map_or(0, |limit| limit.max.saturating_sub(limit.target.max(limit.min)))
     };
-    let mut left = missing;
     for (id, nodes) in changes.memory.floors.get(&pool.name).iter().flat_map(|known| &known.raised) {
-        let nodes = ledger.take(&changes.memory, id, (*nodes).min(left).min(room(id)));
-        if nodes > 0 {
-            left -= nodes;
+        let Some(group) = pass.group(id) else { continue };
+        let of = &group.place.instance_type;
+        let nodes = ledger.take(&changes.memory, id, (*nodes).min(missing.left(of)).min(room(id)));
+        if missing.fill(of, nodes) > 0 {
             raised.insert(id.clone(), nodes);
         }
     }
-    let groups = pass.catalogue.pool_groups(&pool.name).map(AsRef::as_ref);
-    let open = |group: &&Group| room(&group.id) > raised.get(&group.id).copied().unwrap_or(0);
-    let groups: Vec<&Group> = if left > 0 { groups.filter(open).collect() } else { Vec::new() };
-    if groups.is_empty() {
-        return raised;
-    }
-    for (id, nodes) in ledger.choose(&changes.memory, &groups, left) {
-        *raised.entry(id).or_default() += nodes;
+    let Places { by_type, any } = missing;
+    let turns = by_type.into_iter().map(|(of, nodes)| (Some(of), nodes)).chain([(None, any)]);
+    for (of, nodes) in turns.filter(|(_, nodes)| *nodes > 0) {
+        let groups = pass.catalogue.pool_groups(&pool.name).map(AsRef::as_ref);
+        let open = |group: &&Group| {
+            of.as_ref().is_none_or(|of| group.place.instance_type == *of)
+                && room(&group.id) > raised.get(&group.id).copied().unwrap_or(0)
+        };
+        let groups: Vec<&Group> = groups.filter(open).collect();
+        if groups.is_empty() {
+            continue;
+        }
+        for (id, nodes) in ledger.choose(&changes.memory, &groups, nodes) {
+            *raised.entry(id).or_default() += nodes;
+        }
     }
     for (id, nodes) in &mut raised {
         *nodes = (*nodes).min(room(id));
@@ -231,26 +258,26 @@ fn blocked(
     pass: &Pass<'_>,
     changes: &Changes<'_>,
     (pool, wanted): (&Pool, u32),
-    unmet: Option<(u32, bool, &Count<'_>)>,
+    unmet: Option<(u32, bool, &Filled, &Count<'_>)>,
     (usage, ledger): (&Usage, &Ledger<'_>),
     limits: &Limits,
 ) -> Option<String> {
-    let (barred, blind, count) = unmet?;
+    let (barred, blind, filled, count) = unmet?;
     if blind {
         return Some(BLIND.to_owned());
     }
     if barred == 0 {
-        let (doubtful, pulling, lost) = (count.doubtful, count.pulling, count.unreplaced(wanted));
-        if pulling > 0 && count.free.saturating_add(pulling) >= wanted {
+        let Filled { doubtful, pulling, replaced, unreplaced, .. } = *filled;
+        if pulling > 0 && filled.warm + pulling >= wanted {
             return Some(if pulling == 1 {
                 "1 node waits for images".to_owned()
             } else {
                 format!("{pulling} nodes wait for images")
             });
         }
-        if lost > 0 {
-            let all = lost.saturating_add(wanted);
-            return Some(format!("{all} nodes no longer report, and at most {wanted} of them are replaced"));
+        if unreplaced > 0 {
+            let all = replaced.saturating_add(unreplaced);
+            return Some(format!("{all} nodes no longer report, and at most {replaced} of them are replaced"));
         }
         if let Some(why) = count.late_for.as_ref().filter(|_| doubtful == 0) {
             let nodes = if count.late == 1 { "1 node is".to_owned() } else { format!("{} nodes are", count.late) };
@@ -269,7 +296,8 @@ fn blocked(
     let mut limit = None;
     let mut market = None;
     let mut other = None;
-    for group in pass.catalogue.pool_groups(&pool.name) {
+    let lacks = |group: &&Arc<Group>| filled.missing.left(&group.place.instance_type) > 0;
+    for group in pass.catalogue.pool_groups(&pool.name).filter(lacks) {
         match limits.get(&group.id).and_then(|limit| limit.closed.as_ref()) {
             Some(Closed::Offers(barred)) => {
                 for (at, why) in barred {
@@ -284,5 +312,5 @@ fn blocked(
             None => limit = limit.or_else(|| ledger.binding(&changes.memory, group, usage)),
         }
     }
-    Some(other.or(limit).or(market).unwrap_or_else(|| "no node group of the pool can grow".to_owned()))
+    Some(other.or(limit).or(market).unwrap_or_else(|| "no node group of what is missing can grow".to_owned()))
 }

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::floors;
 use super::pass::{Changes, Pass, after};
-use crate::base::ids::RecordId;
+use crate::base::ids::{InstanceType, RecordId};
 use crate::base::index::LookupSet;
 use crate::base::units::UsdPerHour;
 use crate::facts::snapshot::{Cordon, Hold};
@@ -25,6 +25,7 @@ use crate::market::offer::CapacityType;
 use crate::plan::HoldFor;
 use crate::policy::Pool;
 use crate::policy::rules::stabilization::{Released, Stabilization};
+use crate::policy::rules::warm_floor::{Places, Wanted};
 use crate::state::node_verdict::{Judged, Reason, Verdict};
 use crate::state::record::{Phase, Record, State};
 
@@ -51,6 +52,7 @@ struct Free {
     closed: bool,
     price: UsdPerHour,
     capacity: CapacityType,
+    instance_type: InstanceType,
 }
 
 /// What matters of a pool's nodes to its windows.
@@ -153,6 +155,7 @@ fn stocks(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<FreeNodes> {
             closed: entry.cordon() == Cordon::Theirs,
             price: purchase.price,
             capacity: purchase.market.capacity_type,
+            instance_type: purchase.market.place.instance_type.clone(),
         });
     }
     stocks
@@ -215,8 +218,8 @@ fn fate(
     released.grew_at = released.grew_at.filter(|at| after(*at, rules.after_scale_up) > now);
     let windows = |free: &Free| own_windows(free, rules, released.grew_at, pool.waiting).filter(|why| why.until() > Some(now));
     let (mut order, doubtful) = by_saving(stock, paid, windows);
-    let lacking = keep_floor(pass, changes, pool, stock, &mut order, &mut fate);
-    let doubted = keep_doubtful(doubtful, lacking, now, &mut fate);
+    let mut lacking = keep_floor(pass, changes, pool, stock, &mut order, &mut fate);
+    let doubted = keep_doubtful(doubtful, &mut lacking, now, &mut fate);
     let paid_wait_until = paid_wait_until(stock, &order, paid, now);
     let surplus = floors::surplus(usage, &pool.name);
     let due = keep_windows(order, paid, paid_wait_until.is_some(), surplus, &mut fate);
@@ -262,8 +265,33 @@ fn by_saving<'s>(
     (order, doubtful)
 }
 
-/// Keeps what the floor wants, and takes it out of `order`: what saves least, and what no pod can use only for want of others. How many
-/// nodes the floor still lacks.
+/// What a pool's floor and its `minNodes` lack: a node that is kept for one counts for the other too.
+struct Lacking {
+    floor: Places,
+    min_nodes: u32,
+}
+
+impl Lacking {
+    /// Keeps a node for the floor, where that has a place for it.
+    fn fill(&mut self, instance_type: &InstanceType) -> bool {
+        let kept = self.floor.fill(instance_type, 1) > 0;
+        self.min_nodes -= u32::from(kept).min(self.min_nodes);
+        kept
+    }
+
+    /// Keeps a node for either.
+    fn keep(&mut self, instance_type: &InstanceType) -> bool {
+        if self.fill(instance_type) {
+            return true;
+        }
+        let kept = self.min_nodes > 0;
+        self.min_nodes -= u32::from(kept);
+        kept
+    }
+}
+
+/// Keeps what the floor wants, and takes it out of `order`: what saves least, and what no pod can use only for want of others. What they
+/// still lack.
 fn keep_floor(
     pass: &Pass<'_>,
     changes: &Changes<'_>,
@@ -271,15 +299,23 @@ fn keep_floor(
     stock: &FreeNodes,
     order: &mut Vec<Window<'_>>,
     fate: &mut Fate,
-) -> usize {
-    let theirs = stock.free.iter().filter(|free| free.proven && !free.ours).count();
-    let theirs = u32::try_from(theirs).unwrap_or(u32::MAX);
-    let warm = floors::wanted(pass, changes, &pool.name).saturating_sub(theirs);
-    let floor = pool.limits.min_nodes.saturating_sub(stock.others.saturating_add(theirs)).max(warm);
-    let floor = usize::try_from(floor).unwrap_or(usize::MAX);
+) -> Lacking {
+    let floor = floors::wanted(pass, changes, &pool.name).map(Wanted::places).unwrap_or_default();
+    let min_nodes = pool.limits.min_nodes.saturating_sub(stock.others);
+    let mut lacking = Lacking { floor, min_nodes };
+    for theirs in stock.free.iter().filter(|free| free.proven && !free.ours) {
+        lacking.keep(&theirs.instance_type);
+    }
     let open = order.iter().rev().filter(|(free, _)| !free.closed);
-    let by_use = open.chain(order.iter().rev().filter(|(free, _)| free.closed));
-    let of_floor: LookupSet<RecordId> = by_use.take(floor).map(|(free, _)| free.id).collect();
+    let by_use: Vec<&Free> = open.chain(order.iter().rev().filter(|(free, _)| free.closed)).map(|(free, _)| *free).collect();
+    let mut of_floor = LookupSet::default();
+    of_floor.extend(by_use.iter().filter(|free| lacking.fill(&free.instance_type)).map(|free| free.id));
+    // The floor has its nodes now: what is kept of the others is for `minNodes`.
+    for free in by_use {
+        if !of_floor.contains(&free.id) && lacking.keep(&free.instance_type) {
+            of_floor.insert(free.id);
+        }
+    }
     let buffered = pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(pass.snapshot.buffers));
     order.retain(|(free, why)| {
         let kept = of_floor.contains(&free.id);
@@ -289,15 +325,14 @@ fn keep_floor(
         }
         !kept
     });
-    floor.saturating_sub(of_floor.len())
+    lacking
 }
 
 /// Keeps what counts for the floor while it is not Ready: else it went when it is back, and another came. Until when it counts.
-fn keep_doubtful(doubtful: Vec<Window<'_>>, mut lacking: usize, now: Timestamp, fate: &mut Fate) -> Vec<Timestamp> {
+fn keep_doubtful(doubtful: Vec<Window<'_>>, lacking: &mut Lacking, now: Timestamp, fate: &mut Fate) -> Vec<Timestamp> {
     let mut doubted = Vec::new();
     for (free, why) in doubtful {
-        let until = free.doubted_until.filter(|until| *until > now && lacking > 0);
-        lacking -= usize::from(until.is_some());
+        let until = free.doubted_until.filter(|until| *until > now && lacking.keep(&free.instance_type));
         doubted.extend(until);
         fate.kept.extend(why.or(until.map(|_| HoldFor::Floor)).map(|why| (free.id, why)));
     }

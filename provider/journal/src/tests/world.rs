@@ -20,8 +20,8 @@ use stoker_core::decide::{decide, is_fresh};
 use stoker_core::facts::outdated::Outdated;
 use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
-    Covered, Instance, InstanceState, LaunchOutcome, LaunchRequest, MachineFact, MarketFacts, Observation, QuotaFact, Refusal,
-    RefusalKind, ReservationFact,
+    Covered, EndedWhy, Instance, InstanceState, LaunchOutcome, LaunchRequest, MachineFact, MarketFacts, Observation, QuotaFact,
+    Refusal, RefusalKind, ReservationFact,
 };
 use stoker_core::limits::usage::Usage;
 use stoker_core::market::offer::{Arch, CapacityType, GpuNames, GpuSpec, InstanceSpec, Market, Network, Place};
@@ -380,6 +380,15 @@ impl World {
             });
             self.cluster(|cluster| cluster.nodes.retain(|_, node| node.provider_id.as_ref() != Some(instance)));
         }
+    }
+
+    /// The cloud takes every machine back, without a notice: it is not listed any more, and its node is gone.
+    pub(super) fn reclaim(&mut self) {
+        self.inventory(|inventory| {
+            let taken: Vec<ProviderId> = std::mem::take(&mut inventory.instances).into_keys().collect();
+            inventory.ended = taken.into_iter().map(|instance| (instance, EndedWhy::Reclaimed)).collect();
+        });
+        self.cluster(|cluster| cluster.nodes.clear());
     }
 
     /// Gives a node a GPU pod, or takes it away: one small fact.

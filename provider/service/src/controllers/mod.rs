@@ -2,6 +2,7 @@
 
 pub mod buffers;
 pub mod guests;
+pub mod kept_days;
 pub mod pod_starts;
 pub mod recorded_pods;
 pub mod rollup;

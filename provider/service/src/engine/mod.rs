@@ -225,11 +225,11 @@ impl Engine {
             self.parts.listener.failed(&why);
             let ready = Err(NotReady::Journal(why.to_string()));
             self.limits = self.shut();
+            self.tell_of_journal(times.now);
             let view =
                 self.publisher.view(times, ready, self.limits.clone(), self.accounts.clone(), &self.catalogue, &self.memory);
             self.handle.view.store(Arc::new(view));
         }
-        self.tell_of_journal(times.now);
         self.prune(times.now).await;
     }
 
@@ -356,6 +356,8 @@ impl Engine {
         }
         self.limits = plan.limits;
         self.accounts = plan.accounts;
+        // Before the view says that Stoker is ready: who sees it ready sees how the journal stands too.
+        self.tell_of_journal(now);
         let view = Arc::new(self.publisher.view(
             Times { now, wall: snapshot.wall },
             Ok(()),

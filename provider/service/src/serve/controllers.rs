@@ -5,14 +5,15 @@ use std::sync::Arc;
 use super::state::Setup;
 use super::{Parts, feeds};
 use crate::controllers::rollup::Followed;
-use crate::controllers::{buffers, guests, pod_starts, recorded_pods, rollup, tolerations};
+use crate::controllers::{buffers, guests, kept_days, pod_starts, recorded_pods, rollup, tolerations};
 use crate::engine::EngineHandle;
-use stoker_journal::{PodsWriter, Reader, ReadingsWriter};
+use stoker_journal::{DaysWriter, PodsWriter, Reader, ReadingsWriter};
 
 /// What they read and write of the journal.
 pub(super) struct OfJournal {
     pub(super) readings: ReadingsWriter,
     pub(super) pods: PodsWriter,
+    pub(super) days: DaysWriter,
     pub(super) reader: Reader,
 }
 
@@ -35,6 +36,12 @@ pub(super) fn start(setup: &Setup, feeds: &feeds::Started, journal: OfJournal, h
             keeping.await;
             "the keeper of readings"
         });
+    }
+    if !clock.is_moved_by_hand() {
+        let followed =
+            kept_days::Followed { clock: clock.clone(), view: Box::new(view.clone()), book: Arc::clone(&setup.options.book) };
+        let keeping = kept_days::run(followed, journal.reader.clone(), journal.days);
+        parts.inner.run("the keeper of days of spend", Box::pin(keeping));
     }
     let Some(feeds::Cluster { client, feed, act }) = cluster else { return };
     if !clock.is_moved_by_hand() {

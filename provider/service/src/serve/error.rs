@@ -43,6 +43,9 @@ pub enum ServeError {
          reviews ServiceAccount tokens"
     )]
     UnprovenProbes,
+    /// The console cannot be served as it is asked for.
+    #[error(transparent)]
+    Console(#[from] crate::api::console::NoAccess),
     /// Prometheus cannot be asked.
     #[error(transparent)]
     Prometheus(#[from] crate::feeds::prometheus::NoAsker),

@@ -4,16 +4,22 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use stoker_journal::Reader;
 use tokio::sync::watch;
 
 use super::options::ListenerOptions;
+use super::side::OfConsole;
 use super::state::Setup;
 use super::{Parts, ServeError, feeds, probes, side};
 use crate::api::confirm::Confirm;
+use crate::api::console::{Access, ConsoleOptions};
 use crate::api::grpc::server::{spawn_expander, spawn_provider};
 use crate::engine::EngineHandle;
 use crate::listener::{Limits, Listener, Security, Shares, Tls, TlsFaults, TlsFiles, check_plaintext, raise_limit};
 use crate::publish::telemetry::{Certificate, Metrics};
+
+/// One of so many connections of the side port may follow the console: scrapes and kubelets have the rest.
+const FOLLOWERS_OF: usize = 4;
 
 /// Listeners that take no calls yet.
 pub(super) struct Bound {
@@ -21,6 +27,8 @@ pub(super) struct Bound {
     expander: (Listener, Option<Arc<Tls>>),
     pub(super) probes: Option<probes::Opened>,
     side: Listener,
+    /// Who may read the console, and how many may follow it, where it is served.
+    console: Option<(ConsoleOptions, Access, usize)>,
     pub(super) addresses: Addresses,
 }
 
@@ -51,6 +59,11 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
         None => None,
     };
     let http = options.http;
+    let console = options.console.clone().map(|console| {
+        let access = Access::open(console.token_file.as_deref(), http, options.clock.clone())?;
+        Ok::<_, ServeError>((console, access, shares.http / FOLLOWERS_OF))
+    });
+    let console = console.transpose()?;
     let side = bind_one("the side port", http, Security::Plaintext, Limits::of(shares.http), metrics).await?;
     let addresses = Addresses {
         provider: provider.local_addr().unwrap_or(options.provider.listen),
@@ -58,7 +71,7 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
         probes: probes.as_ref().map(|probes| probes.addr),
         http: side.local_addr().unwrap_or(http),
     };
-    Ok(Bound { provider: (provider, provider_tls), expander: (expander, expander_tls), probes, side, addresses })
+    Ok(Bound { provider: (provider, provider_tls), expander: (expander, expander_tls), probes, side, console, addresses })
 }
 
 /// How many connections each listener may have.
@@ -107,8 +120,22 @@ async fn bind_one(
 
 impl Bound {
     /// Takes calls from now on.
-    pub(super) fn serve(self, setup: &Setup, feeds: &feeds::Started, handle: &EngineHandle, parts: &mut Parts) {
-        let Self { provider: (provider, provider_tls), expander: (expander, expander_tls), probes, side, addresses: _ } = self;
+    pub(super) fn serve(
+        self,
+        setup: &Setup,
+        feeds: &feeds::Started,
+        handle: &EngineHandle,
+        journal: Reader,
+        parts: &mut Parts,
+    ) {
+        let Self {
+            provider: (provider, provider_tls),
+            expander: (expander, expander_tls),
+            probes,
+            side,
+            console,
+            addresses: _,
+        } = self;
         let probe_tls = probes.as_ref().and_then(|probes| probes.tls.clone());
         let certificates = watch_certificates(
             [(Certificate::Provider, provider_tls), (Certificate::Expander, expander_tls), (Certificate::Probes, probe_tls)],
@@ -127,6 +154,7 @@ impl Bound {
             setup.rollup.clone(),
             setup.options.clock.clone(),
             setup.options.debug,
+            console.map(|(options, access, streams)| OfConsole { access, text: options.text, journal, streams }),
         );
         let stopped = parts.inner.stop.clone();
         parts.inner.set.spawn(async move {

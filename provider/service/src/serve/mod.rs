@@ -69,15 +69,15 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
     tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
     let (sources, feeds) =
         feeds::start(&mut setup, &restored.memory, suppliers, listeners.probes.is_some(), &mut parts).await?;
-    let (readings_writer, pods, reader) = (journal.readings(), journal.pods(), journal.reader());
+    let (readings_writer, pods, days, reader) = (journal.readings(), journal.pods(), journal.days(), journal.reader());
     if !setup.options.clock.is_moved_by_hand() {
         let check = journal::check(reader.clone(), Arc::clone(&feeds.observer), setup.options.clock.clone());
         parts.inner.run("the check of the journal", check);
     }
     let engine = engine(&setup, (permit, journal, restored, away), sources, &feeds, suppliers, &mut parts);
     let Addresses { provider, expander, probes, http } = listeners.addresses;
-    listeners.serve(&setup, &feeds, &engine, &mut parts);
-    let of_journal = controllers::OfJournal { readings: readings_writer, pods: pods.clone(), reader: reader.clone() };
+    listeners.serve(&setup, &feeds, &engine, reader.clone(), &mut parts);
+    let of_journal = controllers::OfJournal { readings: readings_writer, pods: pods.clone(), days, reader: reader.clone() };
     controllers::start(&setup, &feeds, of_journal, &engine, &mut parts);
     let Parts { calls, inner, metrics, .. } = parts;
     let feeds::Started { readings, streams, cluster, .. } = feeds;

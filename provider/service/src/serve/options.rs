@@ -10,6 +10,7 @@ use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Policy;
 use stoker_journal::{DatabaseUrl, Place};
 
+use crate::api::console::ConsoleOptions;
 use crate::clock::Clock;
 use crate::feeds::policy_watch::PolicyError;
 use crate::feeds::probes::ServiceAccount;
@@ -42,6 +43,8 @@ pub struct Options {
     /// Whether the side port serves `/debug`: all that the autoscaler is shown, to whoever reaches
     /// it.
     pub debug: bool,
+    /// The console on the side port; not served when absent.
+    pub console: Option<ConsoleOptions>,
     /// The cluster.
     pub kube: KubeOptions,
     /// Where readings and demand signals are asked for; nowhere when absent.
@@ -71,6 +74,7 @@ impl Options {
             probes: None,
             http: SocketAddr::from(([127, 0, 0, 1], 0)),
             debug: false,
+            console: None,
             kube: KubeOptions::None,
             prometheus: None,
             retention: SignedDuration::from_hours(24),

@@ -12,8 +12,10 @@ use stoker_core::state::budget::Stage;
 use stoker_core::state::cordon::CordonReason;
 use stoker_core::state::node_verdict::Verdict;
 use stoker_core::state::record::{Record, State};
+use stoker_journal::Reader;
 use tokio::sync::watch;
 
+use crate::api::console::{Access, Console, ConsoleText, Sources};
 use crate::api::side::{Condition, Health, SideState};
 use crate::clock::Clock;
 use crate::controllers::rollup::SharedRollup;
@@ -36,6 +38,15 @@ const FEED_OLD: SignedDuration = SignedDuration::from_mins(1);
 /// How busy a GPU was so long ago is not shown as if it were now. Probes report every few seconds, Prometheus each half minute.
 const ACTIVITY_OLD: SignedDuration = SignedDuration::from_mins(2);
 
+/// What the console needs beside the other answers.
+pub(super) struct OfConsole {
+    pub(super) access: Access,
+    pub(super) text: Arc<dyn ConsoleText>,
+    pub(super) journal: Reader,
+    /// How many streams of updates there may be.
+    pub(super) streams: usize,
+}
+
 /// The side port's answers.
 #[expect(clippy::too_many_arguments, reason = "each is a part of the service that it shows")]
 pub(super) fn state(
@@ -51,14 +62,18 @@ pub(super) fn state(
     rollup: SharedRollup,
     clock: Clock,
     debug: bool,
+    console: Option<OfConsole>,
 ) -> SideState {
-    let (for_health, for_ready, for_view, for_picture) = (Arc::clone(&observer), handle.clone(), handle.clone(), handle);
+    let (for_health, for_ready, for_view, for_picture) =
+        (Arc::clone(&observer), handle.clone(), handle.clone(), handle.clone());
+    let of_file = policy_fault.clone();
+    let console_clock = clock.clone();
     let picture_clock = clock.clone();
     let cluster = kube.as_ref().map(KubeFeed::facts);
     let health_handle = for_ready.clone();
     let guests = kube.as_ref().map(KubeFeed::guests);
     let for_listed = standings.clone();
-    SideState {
+    let mut state = SideState {
         registry: Arc::new(registry),
         debug,
         healthy: Box::new(move || {
@@ -70,7 +85,7 @@ pub(super) fn state(
                 Health::Alive
             }
         }),
-        ready: Box::new(move || {
+        ready: Arc::new(move || {
             let mut conditions = Vec::new();
             conditions.push(match &for_ready.view().ready {
                 Ok(()) => Condition::good("view"),
@@ -139,7 +154,7 @@ pub(super) fn state(
             let demand = Arc::clone(&demand.borrow());
             view(&for_view, guests.as_deref(), &demand, &standings)
         }),
-        picture: Box::new(move || {
+        picture: Arc::new(move || {
             let (now, facts) = (picture_clock.now(), cluster.as_ref().and_then(|cluster| cluster.borrow().clone()));
             let fresh = now.saturating_sub(ACTIVITY_OLD).unwrap_or(Timestamp::MIN);
             Picture::of(&for_picture.view(), facts.as_deref(), rollup.activity(fresh), now)
@@ -148,7 +163,21 @@ pub(super) fn state(
             let people = people.clone();
             Box::pin(async move { people.signals().await })
         }),
-    }
+        console: None,
+    };
+    state.console = console.map(|OfConsole { access, text, journal, streams }| {
+        let sources = Sources {
+            picture: Arc::clone(&state.picture),
+            conditions: Arc::clone(&state.ready),
+            policy: Box::new(move || Arc::clone(&handle.view().catalogue.policy)),
+            policy_fault: of_file,
+            journal,
+            text,
+            clock: console_clock,
+        };
+        Arc::new(Console::new(access, sources, streams))
+    });
+    state
 }
 
 /// What people call a node: its name in the cluster, else its machine.

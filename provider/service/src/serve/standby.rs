@@ -93,9 +93,10 @@ fn answers(standing: impl Fn() -> String + Send + Sync + 'static) -> SideState {
         registry: Arc::new(registry),
         debug: false,
         healthy: Box::new(|| Health::Alive),
-        ready: Box::new(move || vec![Condition::not_ready("leader", format!("a standby: {}", standing()))]),
+        ready: Arc::new(move || vec![Condition::not_ready("leader", format!("a standby: {}", standing()))]),
         view: Box::new(move || json!({ "standby": for_view() })),
-        picture: Box::new(Picture::default),
+        picture: Arc::new(Picture::default),
         signals: Box::new(|| async { json!({}) }.boxed()),
+        console: None,
     }
 }

@@ -4,6 +4,7 @@
 //! policy.yaml:14:9: pools[2].limits.maxNodes must be a whole number, is the text "four"
 //! ```
 
+mod edit;
 mod faults;
 mod manifest;
 mod read;
@@ -17,6 +18,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use stoker_core::policy::{Fault, Path};
 
+pub use edit::{Edit, edit, flow};
 pub use faults::{Faults, FileFault, Position};
 pub use manifest::{HeldPolicy, held_policies};
 pub use schema::schema_of;

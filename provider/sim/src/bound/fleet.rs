@@ -17,11 +17,14 @@
 //! The dollars that prove the most are found by a linear program per slot. The bound is convex in the demand, so its
 //! value at the slot's mean is at most its mean over the slot (Jensen's inequality).
 
+use std::cmp::Reverse;
+
 use stoker_core::base::units::{Milli, UsdMicros, UsdPerHour};
 
 use super::linear::{Solver, Unsolved};
 use super::money::{dollars, micros};
 use crate::demand::Demand;
+use crate::world::draw::whole;
 
 mod packing;
 mod shapes;
@@ -131,20 +134,32 @@ impl Bound {
         UsdMicros(micros(dollars(peak) * self.seconds / 3600.0))
     }
 
-    /// Bound with the best commitment, which costs `factor` of its on-demand value in every slot, used or not.
+    /// Bound with the best commitment, which costs `factor` of its on-demand value at any time, used or not.
     ///
-    /// The best commitment is the quantile of the cost rates at 1 - `factor` (newsvendor).
+    /// The best commitment is the quantile of the cost rates at 1 - `factor` (newsvendor). The window may end within the last
+    /// slot: that one counts for as long as it lasts, at the rate that it has until then.
     pub fn committed(&self, factor: Milli) -> Committed {
-        let mut sorted = self.hourly.clone();
-        sorted.sort_unstable();
-        let factor = i64::from(factor.0.min(1000));
-        let slots = i64::try_from(sorted.len()).unwrap_or(i64::MAX);
-        // The first commitment that at most `factor` of the slots exceed.
-        let above = usize::try_from(slots * factor / 1000).unwrap_or(0);
-        let best = sorted.len().checked_sub(above + 1).and_then(|at| sorted.get(at));
-        let hourly = best.map_or(UsdPerHour(0), |rate| *rate);
-        let exceeds: i64 = self.hourly.iter().map(|rate| (rate.0 - hourly.0).max(0)).sum();
-        Committed { hourly, total: self.over_slots(hourly.0 * slots * factor / 1000 + exceeds) }
+        let (slot, ends) = (whole(self.method.slot_seconds * 1000.0), whole(self.seconds * 1000.0));
+        let lasting = |(rate, at): (&UsdPerHour, i64)| {
+            let lasts = (ends - at * slot).min(slot);
+            (lasts > 0).then(|| (rate.0 * slot / lasts, lasts))
+        };
+        // Rates, with the milliseconds of each.
+        let mut slots: Vec<(i64, i64)> = self.hourly.iter().zip(0..).filter_map(lasting).collect();
+        slots.sort_unstable_by_key(|(rate, _)| Reverse(*rate));
+        // In thousandths, as the factor is.
+        let paid = slots.iter().map(|(_, lasts)| lasts).sum::<i64>() * i64::from(factor.0.min(1000));
+        // The lowest commitment that at most `factor` of the time exceeds.
+        let mut above = 0;
+        let fits = |(_, lasts): &&(i64, i64)| {
+            above += lasts;
+            (above - lasts) * 1000 <= paid
+        };
+        let best = slots.iter().take_while(fits).last();
+        let hourly = best.map_or(0, |(rate, _)| *rate);
+        let exceeds = slots.iter().map(|(rate, lasts)| i128::from((rate - hourly).max(0)) * i128::from(*lasts)).sum::<i128>();
+        let micros = (i128::from(hourly) * i128::from(paid) / 1000 + exceeds) / 3_600_000;
+        Committed { hourly: UsdPerHour(hourly), total: UsdMicros(i64::try_from(micros).unwrap_or(i64::MAX)) }
     }
 
     /// Micro-dollars per hour, summed over slots, as money.

@@ -8,14 +8,7 @@
 
 use stoker_core::base::units::{Milli, UsdMicros, UsdPerHour};
 
-/// Demand for replicas, in steps of equal length.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replicas {
-    /// Replicas needed in each step.
-    pub needed: Vec<u32>,
-    /// Length of a step in seconds.
-    pub step_seconds: u32,
-}
+use crate::demand::Replicas;
 
 /// What a replica's node costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

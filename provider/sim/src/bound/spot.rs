@@ -17,9 +17,10 @@
 use stoker_core::base::units::{Milli, UsdMicros};
 
 use super::flow::Flow;
-use super::levels::{Node, Replicas};
+use super::levels::Node;
 use super::linear::{Column, Program, Solver, Unsolved};
 use super::money::{dollars, micros};
+use crate::demand::Replicas;
 
 /// A spot market for the replicas' node.
 #[derive(Debug, Clone, PartialEq, Eq)]

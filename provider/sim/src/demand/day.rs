@@ -3,7 +3,7 @@
 use stoker_core::base::kinds;
 use stoker_core::policy::Policy;
 
-use super::{Pod, Room, Service};
+use super::{Pod, Resources, Service};
 use crate::workload::{Kind, Pools, Workload};
 use crate::world::draw::whole;
 
@@ -22,7 +22,7 @@ pub fn days(seed: u64, days: u32) -> Vec<(Kind, Pod)> {
                 name: format!("day-{}/{}", day + 1, event.pod.id),
                 arrives: from + event.at.as_secs_f64(),
                 runs: event.lifetime.as_secs_f64(),
-                requests: Room {
+                requests: Resources {
                     gpus: requests.gpus,
                     milli_cpu: u32::try_from(requests.milli_cpu).unwrap_or(u32::MAX),
                     memory_mib: u32::try_from(requests.memory.0).unwrap_or(u32::MAX),

@@ -14,7 +14,7 @@
 //! | `runs` | how long it runs once started: likewise | a fault |
 //! | `gpus` | whole GPUs | a fault |
 //! | `cpu` | CPUs: `3`, `0.5` or `500m` | a fault |
-//! | `memory` | `12Gi`, `512Mi` or `1Ti`; also `12G`, `512M`, `1T` | a fault |
+//! | `memory` | `12Gi`, `512Mi`, `1Ti` or `12G`, as Kubernetes has it | a fault |
 //! | `models` | GPU models that it may run on, with `\|` between them | any |
 //! | `service` | `latency-sensitive`, or `best-effort`: may be moved | neither |
 //!
@@ -27,13 +27,8 @@ use csv::StringRecord;
 use stoker_core::base::text::{nearest, quoted, read_length};
 use stoker_core::catalogue::Catalogue;
 
-use super::{Demand, Pod, Room, Service};
-use crate::simulate::types;
+use super::{Demand, Pod, Resources, Service, types};
 
-/// Units of memory as Kubernetes writes them, in bytes.
-const UNITS: [(&str, f64); 6] =
-    [("Ti", 1024.0 * 1024.0 * MIB), ("Gi", 1024.0 * MIB), ("Mi", MIB), ("T", 1e12), ("G", 1e9), ("M", 1e6)];
-const MIB: f64 = 1_048_576.0;
 /// Columns that every file has, and those that it may have.
 const NEEDED: [&str; 6] = ["name", "arrives", "runs", "gpus", "cpu", "memory"];
 const OPTIONAL: [&str; 3] = ["pool", "models", "service"];
@@ -203,6 +198,8 @@ impl Row<'_> {
         let name = self.cell("name").to_owned();
         if name.is_empty() {
             tell("name is empty: give the pod one".into());
+        } else if name.contains(char::is_control) {
+            tell(format!("name {} has a control character: leave it out", quoted(&name)));
         }
         let arrives = seconds("arrives", self.cell("arrives"), true).map_err(&mut tell);
         let runs = seconds("runs", self.cell("runs"), false).map_err(&mut tell);
@@ -231,7 +228,7 @@ impl Row<'_> {
             return None;
         }
         let pool = Some(self.cell("pool").to_owned()).filter(|pool| !pool.is_empty());
-        let requests = Room { gpus: gpus.ok()?, milli_cpu: milli_cpu.ok()?, memory_mib: memory_mib.ok()? };
+        let requests = Resources { gpus: gpus.ok()?, milli_cpu: milli_cpu.ok()?, memory_mib: memory_mib.ok()? };
         Some(Pod {
             name,
             arrives: arrives.ok()?,
@@ -279,14 +276,24 @@ fn milli_cpu(text: &str) -> Result<u32, String> {
     milli.ok_or_else(|| format!("cpu {} is no number of CPUs: write it like 3, 0.5 or 500m", quoted(text)))
 }
 
+/// Units of memory in bytes. Bytes alone are none: who leaves the unit out means another one.
+const UNITS: [(&str, f64); 8] = [
+    ("Ki", 1024.0),
+    ("Mi", MIB),
+    ("Gi", 1024.0 * MIB),
+    ("Ti", 1024.0 * 1024.0 * MIB),
+    ("k", 1e3),
+    ("M", 1e6),
+    ("G", 1e9),
+    ("T", 1e12),
+];
+const MIB: f64 = 1024.0 * 1024.0;
+
 /// MiB, rounded up.
 fn memory_mib(text: &str) -> Result<u32, String> {
-    let in_units =
-        |(unit, bytes): &(&str, f64)| text.strip_suffix(unit).and_then(|number| up(number.parse::<f64>().ok()? * bytes / MIB));
-    UNITS
-        .iter()
-        .find_map(in_units)
-        .ok_or_else(|| format!("memory {} is no amount of memory: write it like 12Gi or 512Mi", quoted(text)))
+    let in_unit = |(unit, bytes): &(&str, f64)| up(text.strip_suffix(unit)?.parse::<f64>().ok()? * bytes / MIB);
+    let mib = UNITS.iter().find_map(in_unit);
+    mib.ok_or_else(|| format!("memory {} is no amount of memory: write it like 12Gi or 512Mi", quoted(text)))
 }
 
 fn up(number: f64) -> Option<u32> {
@@ -329,7 +336,7 @@ impl<'a> Home<'a> {
         if !pool.types_for(pod).is_empty() {
             return None;
         }
-        let Room { gpus, milli_cpu, memory_mib } = pod.requests;
+        let Resources { gpus, milli_cpu, memory_mib } = pod.requests;
         let models = if pod.models.is_empty() { String::new() } else { format!(" of {}", pod.models.join(" or ")) };
         let s = if gpus == 1 { "" } else { "s" };
         Some(format!(
@@ -347,13 +354,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_in_the_units_of_kubernetes_and_rounded_up_to_mib() {
-        let read = |text| memory_mib(text).ok();
-        for (text, mib) in [("512Mi", 512), ("12Gi", 12_288), ("0.5Ti", 524_288), ("1M", 1), ("12G", 11_445), ("1T", 953_675)] {
-            assert_eq!(read(text), Some(mib), "{text}");
-        }
-        for text in ["12", "12g", "12Q", "Gi", "-1Gi", "NaNGi", "5000Ti"] {
-            assert_eq!(read(text), None, "{text}");
+    fn memory_is_read_as_kubernetes_has_it() {
+        let of = ["12Gi", "512Mi", "1Ti", "0.5Gi", "2048Ki", "12G", "1T", "500M", "1k"].map(|text| memory_mib(text).unwrap());
+        assert_eq!(of, [12_288, 512, 1_048_576, 512, 2, 11_445, 953_675, 477, 1]);
+        for text in ["12", "Gi", "-1Gi", "12GB", "1Pi", "9999999Ti", ""] {
+            assert!(memory_mib(text).is_err(), "{text}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! * [`mod@file`]: pods from a file of Stoker's own format.
 //! * [`openb`]: pods from a published trace.
 //! * [`synthetic`]: drawn pods that resemble published traces.
+//! * [`types`]: instance types as numbers from a catalogue, and price books and catalogues made of such numbers.
 //!
 //! Times are seconds from the start of the demand. Prices are on demand, in the cheapest zone.
 
@@ -11,12 +12,13 @@ pub mod day;
 pub mod file;
 pub mod openb;
 pub mod synthetic;
+pub mod types;
 
 use stoker_core::base::units::UsdMicros;
 
 /// Whole GPUs, CPU and memory: what a node leaves to pods, or what a pod requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Room {
+pub struct Resources {
     /// Whole GPUs.
     pub gpus: u32,
     /// Thousandths of a CPU.
@@ -25,7 +27,7 @@ pub struct Room {
     pub memory_mib: u32,
 }
 
-impl Room {
+impl Resources {
     /// Whether all of `asked` fits in here.
     pub const fn holds(&self, asked: &Self) -> bool {
         self.gpus >= asked.gpus && self.milli_cpu >= asked.milli_cpu && self.memory_mib >= asked.memory_mib
@@ -40,7 +42,7 @@ pub struct InstanceType {
     /// Its GPU model as a policy names it, such as `L4`.
     pub model: String,
     /// What it leaves to pods.
-    pub allocatable: Room,
+    pub allocatable: Resources,
     /// On-demand price per hour.
     pub hourly: UsdMicros,
 }
@@ -66,7 +68,7 @@ pub struct Pod {
     /// How long it runs once started, in seconds.
     pub runs: f64,
     /// What it requests.
-    pub requests: Room,
+    pub requests: Resources,
     /// What it would use of its GPUs if they were shared, in thousandths of a GPU.
     pub gpu_milli: u32,
     /// GPU models it may run on; empty means any.
@@ -86,6 +88,15 @@ pub struct Demand {
     pub pods: Vec<Pod>,
     /// How long the demand lasts, in seconds.
     pub seconds: f64,
+}
+
+/// Demand for replicas, in steps of equal length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replicas {
+    /// Replicas needed in each step.
+    pub needed: Vec<u32>,
+    /// Length of a step in seconds.
+    pub step_seconds: u32,
 }
 
 impl Demand {

@@ -13,7 +13,7 @@
 
 use std::path::Path;
 
-use super::{Demand, InstanceType, Pod, Room};
+use super::{Demand, InstanceType, Pod, Resources};
 use crate::world::draw::Seed;
 
 mod faults;
@@ -72,7 +72,7 @@ pub struct Selection {
     /// Longest run of a pod in seconds. Longer ones are left out.
     pub longest: Option<f64>,
     /// CPU and memory that a pod requests per GPU at most.
-    pub cap: Option<Room>,
+    pub cap: Option<Resources>,
     /// How often each pod comes.
     pub copies: u32,
     /// Shifts of the copies. What would arrive after the end arrives as long after the start.
@@ -90,7 +90,7 @@ impl Selection {
 
     /// The same with at most 7.6 CPUs and 28,000 MiB per GPU (W1n).
     pub fn capped() -> Self {
-        Self { cap: Some(Room { gpus: 1, milli_cpu: 7_600, memory_mib: 28_000 }), ..Self::whole() }
+        Self { cap: Some(Resources { gpus: 1, milli_cpu: 7_600, memory_mib: 28_000 }), ..Self::whole() }
     }
 
     /// Pods of at most a day, four times over, with the same cap (W2).
@@ -137,7 +137,7 @@ pub fn parse(text: &str, types: &[InstanceType], selection: &Selection) -> Resul
         let short = selection.longest.is_none_or(|most| row.deleted - row.scheduled <= most);
         row.deleted > starts && row.created < ends && row.deleted > row.scheduled && short
     };
-    let mut copied = Copies { shifts: &selection.shifts, luck: None, seconds, used: 0 };
+    let mut copied = Copies { shifts: &selection.shifts, stream: None, seconds, used: 0 };
     let mut demand = Demand { types: types.to_vec(), pods: Vec::new(), seconds };
     let mut left_out = Vec::new();
     for row in rows.iter().filter(chosen) {
@@ -171,7 +171,7 @@ pub fn parse(text: &str, types: &[InstanceType], selection: &Selection) -> Resul
     Ok(Trace { demand, left_out })
 }
 
-fn pod(row: &Row, starts: f64, cap: Option<&Room>) -> Pod {
+fn pod(row: &Row, starts: f64, cap: Option<&Resources>) -> Pod {
     let mut requests = row.requests;
     if let Some(cap) = cap {
         requests.milli_cpu = requests.milli_cpu.min(cap.milli_cpu.saturating_mul(requests.gpus));
@@ -192,7 +192,7 @@ fn pod(row: &Row, starts: f64, cap: Option<&Room>) -> Pod {
 /// Shifts, one after the other.
 struct Copies<'a> {
     shifts: &'a Shifts,
-    luck: Option<crate::world::draw::Stream>,
+    stream: Option<crate::world::draw::Stream>,
     seconds: f64,
     used: usize,
 }
@@ -202,8 +202,8 @@ impl Copies<'_> {
         let shift = match self.shifts {
             Shifts::Given(shifts) => shifts.get(self.used).copied()?,
             Shifts::Drawn(seed) => {
-                let luck = self.luck.get_or_insert_with(|| Seed(*seed).stream("copies", &[], 0));
-                luck.unit() * self.seconds
+                let stream = self.stream.get_or_insert_with(|| Seed(*seed).stream("copies", &[], 0));
+                stream.unit() * self.seconds
             }
         };
         self.used += 1;

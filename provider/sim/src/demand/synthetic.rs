@@ -29,8 +29,7 @@
 
 use std::f64::consts::TAU;
 
-use super::{Demand, InstanceType, Pod, Room, Service};
-use crate::bound::levels::Replicas;
+use super::{Demand, InstanceType, Pod, Replicas, Resources, Service};
 use crate::world::draw::{Seed, Stream, whole};
 
 mod laws;
@@ -53,18 +52,18 @@ const STEP: u32 = 60;
 
 /// Pods of many classes beside a base of pods that run for weeks.
 pub fn mixed(seed: u64, days: u32, types: &[InstanceType]) -> Demand {
-    let mut luck = Seed(seed).stream("mixed", &[], 0);
+    let mut stream = Seed(seed).stream("mixed", &[], 0);
     let mut pods = Vec::new();
     for number in 0..25 {
         let gpus = if number == 0 { 8 } else { 1 };
-        let runs = quantile(&mut luck, &RESIDENT_HOURS) * HOUR;
-        pods.push(Pod { service: Service::LatencySensitive, ..pod(&mut luck, 0.0, gpus, runs) });
+        let runs = quantile(&mut stream, &RESIDENT_HOURS) * HOUR;
+        pods.push(Pod { service: Service::LatencySensitive, ..pod(&mut stream, 0.0, gpus, runs) });
     }
-    for arrives in arrivals(&mut luck, days, 0.0) {
-        let gpus = *among(&mut luck, &GANGS);
+    for arrives in arrivals(&mut stream, days, 0.0) {
+        let gpus = *among(&mut stream, &GANGS);
         let longer = if gpus == 8 { 5.0 } else { 1.0 };
-        let runs = quantile(&mut luck, &MIXED_RUNS) * longer;
-        pods.push(pod(&mut luck, arrives, gpus, runs));
+        let runs = quantile(&mut stream, &MIXED_RUNS) * longer;
+        pods.push(pod(&mut stream, arrives, gpus, runs));
     }
     demand(pods, days, types)
 }
@@ -73,13 +72,13 @@ pub fn mixed(seed: u64, days: u32, types: &[InstanceType]) -> Demand {
 pub fn churn(seed: u64, days: u32, types: &[InstanceType]) -> Demand {
     let mut pods = Vec::new();
     for copy in 0..4 {
-        let mut luck = Seed(seed).stream("churn", &[], copy);
-        let starts = luck.unit() * DAY;
-        for arrives in arrivals(&mut luck, days, starts) {
-            let gpus = *among(&mut luck, &GANGS);
+        let mut stream = Seed(seed).stream("churn", &[], copy);
+        let starts = stream.unit() * DAY;
+        for arrives in arrivals(&mut stream, days, starts) {
+            let gpus = *among(&mut stream, &GANGS);
             let longer = if gpus == 8 { 3.0 } else { 1.0 };
-            let runs = (quantile(&mut luck, &CHURN_RUNS) * longer).min(DAY);
-            pods.push(pod(&mut luck, arrives, gpus, runs));
+            let runs = (quantile(&mut stream, &CHURN_RUNS) * longer).min(DAY);
+            pods.push(pod(&mut stream, arrives, gpus, runs));
         }
     }
     demand(pods, days, types)
@@ -87,16 +86,16 @@ pub fn churn(seed: u64, days: u32, types: &[InstanceType]) -> Demand {
 
 /// Training jobs on V100s that may run on spot.
 pub fn training(seed: u64, days: u32, types: &[InstanceType]) -> Demand {
-    let mut luck = Seed(seed).stream("training", &[], 0);
+    let mut stream = Seed(seed).stream("training", &[], 0);
     let mut pods = Vec::new();
     for hour in 0..days * 24 {
         let rate = 242.0 / 24.0 * if hour % 24 < 12 { 1.6 } else { 0.4 };
-        for arrives in within_hour(&mut luck, hour, rate) {
-            let gpus = *among(&mut luck, &[(0.7, 1), (0.1, 2), (0.1, 4), (0.1, 8)]);
-            let requests = Room { gpus, milli_cpu: 6_000 * gpus, memory_mib: 50_000 * gpus };
-            let runs = luck.log_normal(874.0, 2.43).min(3.0 * DAY);
+        for arrives in within_hour(&mut stream, hour, rate) {
+            let gpus = *among(&mut stream, &[(0.7, 1), (0.1, 2), (0.1, 4), (0.1, 8)]);
+            let requests = Resources { gpus, milli_cpu: 6_000 * gpus, memory_mib: 50_000 * gpus };
+            let runs = stream.log_normal(874.0, 2.43).min(3.0 * DAY);
             let (models, service) = (vec!["V100".to_owned()], Service::BestEffort);
-            pods.push(Pod { requests, models, service, ..pod(&mut luck, arrives, gpus, runs) });
+            pods.push(Pod { requests, models, service, ..pod(&mut stream, arrives, gpus, runs) });
         }
     }
     demand(pods, days, types)
@@ -113,13 +112,13 @@ pub struct Serving {
 
 /// Replicas that follow a rate of requests, in steps of a minute.
 pub fn replicas(seed: u64, days: u32) -> Serving {
-    let mut luck = Seed(seed).stream("replicas", &[], 0);
+    let mut stream = Seed(seed).stream("replicas", &[], 0);
     let mut drift = 0.0;
     let bins: Vec<f64> = (0..days * 144)
         .map(|bin| {
-            drift = 0.97 * drift + 0.03 * luck.normal();
-            let jump = if luck.chance(0.055) { 0.45 * luck.normal() } else { 0.0 };
-            let noise = 0.05 * luck.normal();
+            drift = 0.97 * drift + 0.03 * stream.normal();
+            let jump = if stream.chance(0.055) { 0.45 * stream.normal() } else { 0.0 };
+            let noise = 0.05 * stream.normal();
             let day = 1.0 - 0.48 * (TAU * f64::from(bin) / 144.0).cos();
             MEAN_RATE * (day * (drift + jump + noise).exp()).min(3.1)
         })
@@ -140,29 +139,29 @@ fn between(bins: &[f64], minute: u32) -> f64 {
 }
 
 /// Arrivals of one stream, whose day starts at `starts` seconds.
-fn arrivals(luck: &mut Stream, days: u32, starts: f64) -> Vec<f64> {
+fn arrivals(stream: &mut Stream, days: u32, starts: f64) -> Vec<f64> {
     // Factors with a mean of one.
-    let factor = |luck: &mut Stream, sigma: f64| luck.log_normal((-sigma * sigma / 2.0).exp(), sigma);
+    let factor = |stream: &mut Stream, sigma: f64| stream.log_normal((-sigma * sigma / 2.0).exp(), sigma);
     let mut all = Vec::new();
     let mut of_day = 1.0;
     for hour in 0..days * 24 {
         if hour % 24 == 0 {
-            of_day = factor(luck, 0.45);
+            of_day = factor(stream, 0.45);
         }
-        let of_hour = factor(luck, 0.35);
+        let of_hour = factor(stream, 0.35);
         let turn = TAU * (f64::from(hour) + starts / HOUR) / 24.0;
         let rate = A_DAY / 24.0 * (1.0 - 0.5 * turn.cos()) * of_day * of_hour;
-        all.extend(within_hour(luck, hour, rate));
+        all.extend(within_hour(stream, hour, rate));
     }
     all
 }
 
 /// Independent arrivals at that rate within the hour.
-fn within_hour(luck: &mut Stream, hour: u32, rate: f64) -> Vec<f64> {
+fn within_hour(stream: &mut Stream, hour: u32, rate: f64) -> Vec<f64> {
     let mut all = Vec::new();
     let mut at = 0.0;
     loop {
-        at -= (1.0 - luck.unit()).ln() / rate;
+        at -= (1.0 - stream.unit()).ln() / rate;
         if at >= 1.0 {
             return all;
         }
@@ -170,11 +169,11 @@ fn within_hour(luck: &mut Stream, hour: u32, rate: f64) -> Vec<f64> {
     }
 }
 
-fn pod(luck: &mut Stream, arrives: f64, gpus: u32, runs: f64) -> Pod {
-    let (milli_cpu, memory_mib) = *among(luck, &SHAPES);
-    let models = among(luck, &CLASSES).iter().map(|model| (*model).to_owned()).collect();
-    let service = *among(luck, &SERVICES);
-    let requests = Room { gpus, milli_cpu: milli_cpu * gpus, memory_mib: memory_mib * gpus };
+fn pod(stream: &mut Stream, arrives: f64, gpus: u32, runs: f64) -> Pod {
+    let (milli_cpu, memory_mib) = *among(stream, &SHAPES);
+    let models = among(stream, &CLASSES).iter().map(|model| (*model).to_owned()).collect();
+    let service = *among(stream, &SERVICES);
+    let requests = Resources { gpus, milli_cpu: milli_cpu * gpus, memory_mib: memory_mib * gpus };
     Pod { name: String::new(), arrives, runs, requests, gpu_milli: 1000, models, service, pool: None }
 }
 

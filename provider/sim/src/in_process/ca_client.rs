@@ -53,7 +53,7 @@ impl<C: Cloud + Send> CaClient for Desk<C> {
         }
         let listing = listing(&self.limits);
         if listing != self.listing {
-            (self.listing, self.told_groups) = (listing, None);
+            (self.listing, self.cached_groups) = (listing, None);
         }
         Ok(())
     }
@@ -67,8 +67,8 @@ impl<C: Cloud + Send> CaClient for Desk<C> {
     }
 
     async fn shared_groups(&mut self) -> Result<Arc<[GroupInfo]>, CaError> {
-        let told = self.told_groups.get_or_insert_with(|| groups(&self.listing, &self.limits).into());
-        Ok(Arc::clone(told))
+        let cached = self.cached_groups.get_or_insert_with(|| groups(&self.listing, &self.limits).into());
+        Ok(Arc::clone(cached))
     }
 
     async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, CaError> {
@@ -116,16 +116,16 @@ impl<C: Cloud + Send> CaClient for Desk<C> {
 
     async fn shared_nodes(&mut self, group: &str) -> Result<Arc<[InstanceInfo]>, CaError> {
         if std::mem::take(&mut self.records_changed) {
-            let told = std::mem::replace(&mut self.told_records, self.memory.records.clone());
-            for (before, now) in changed(&told, &self.memory.records) {
+            let cached = std::mem::replace(&mut self.cached_records, self.memory.records.clone());
+            for (before, now) in changed(&cached, &self.memory.records) {
                 for record in before.into_iter().chain(now) {
                     self.instances.remove(&record.group);
                 }
             }
         }
         let Some(id) = self.names.get(group) else { return self.nodes(group).await.map(Into::into) };
-        let told = self.instances.entry(id.clone()).or_insert_with(|| instances(&self.memory, group).into());
-        Ok(Arc::clone(told))
+        let cached = self.instances.entry(id.clone()).or_insert_with(|| instances(&self.memory, group).into());
+        Ok(Arc::clone(cached))
     }
 
     async fn template(&mut self, group: &str) -> Result<Template, CaError> {

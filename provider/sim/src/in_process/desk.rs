@@ -71,7 +71,7 @@ pub struct Desk<C> {
     pub accounts: Accounts,
     pub(super) listing: Vec<NodeGroupId>,
     /// The groups that are listed, as they were last told.
-    pub(super) told_groups: Option<Arc<[GroupInfo]>>,
+    pub(super) cached_groups: Option<Arc<[GroupInfo]>>,
     /// The group of each machine and placeholder, as of the last refresh.
     pub(super) owners: FxHashMap<String, NodeGroupId>,
     /// The records of those.
@@ -83,7 +83,7 @@ pub struct Desk<C> {
     /// The instances of groups, as far as they were asked for.
     pub(super) instances: FxHashMap<NodeGroupId, Arc<[InstanceInfo]>>,
     /// The records of those.
-    pub(super) told_records: Records,
+    pub(super) cached_records: Records,
     /// Whether the memory changed since then.
     pub(super) records_changed: bool,
     /// The groups' templates, as far as they were asked for.
@@ -105,7 +105,7 @@ pub struct Desk<C> {
     /// Whether any fact or order is newer than the last pass.
     news: bool,
     /// Whether the autoscaler would be told anything else than before.
-    pub(super) told_anew: bool,
+    pub(super) answers_changed: bool,
     /// How often it changed which groups can be had, and for how much.
     pub(super) groups_changed: u64,
     start: Timestamp,
@@ -132,13 +132,13 @@ impl<C: Cloud> Desk<C> {
             limits: BTreeMap::new(),
             accounts: Accounts::default(),
             listing: Vec::new(),
-            told_groups: None,
+            cached_groups: None,
             owners: FxHashMap::default(),
             owned: Records::new(),
             regrouped: BTreeSet::new(),
             remembers_anew: true,
             instances: FxHashMap::default(),
-            told_records: Records::new(),
+            cached_records: Records::new(),
             records_changed: false,
             templates: FxHashMap::default(),
             names,
@@ -149,7 +149,7 @@ impl<C: Cloud> Desk<C> {
             boarding: BTreeSet::new(),
             restless: false,
             news: true,
-            told_anew: false,
+            answers_changed: false,
             groups_changed: 0,
             start,
             now: start,
@@ -279,10 +279,10 @@ impl<C: Cloud> Desk<C> {
             self.again = made.next_change_at;
             match made.verified.sound() {
                 Ok((plan, memory)) => {
-                    self.told_anew |= tells_anew((&self.memory, &self.limits), (&memory, &plan.limits));
+                    self.answers_changed |= answers_differ((&self.memory, &self.limits), (&memory, &plan.limits));
                     self.groups_changed += u64::from(!sold_alike(&self.limits, &plan.limits));
                     if !listed_alike(&self.limits, &plan.limits) {
-                        self.told_groups = None;
+                        self.cached_groups = None;
                     }
                     self.memory = memory;
                     (self.remembers_anew, self.records_changed) = (true, true);
@@ -396,7 +396,7 @@ impl<C: Cloud> Desk<C> {
 }
 
 /// Whether the autoscaler would be told anything else: sizes of groups, or the instances in them.
-fn tells_anew((memory, limits): (&Memory, &Limits), (memory_now, limits_now): (&Memory, &Limits)) -> bool {
+fn answers_differ((memory, limits): (&Memory, &Limits), (memory_now, limits_now): (&Memory, &Limits)) -> bool {
     let shown = |limits: &Limits, now: &Limits| {
         limits.len() == now.len()
             && limits.iter().zip(now).all(|((id, a), (other, b))| {

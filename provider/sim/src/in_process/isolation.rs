@@ -27,6 +27,8 @@ type Kind = (Requests, BTreeMap<String, String>, NodeAffinity);
 pub(super) struct Isolation {
     /// Whether any pool is isolated.
     on: bool,
+    /// When the play began. A pod that was there before was not kept waiting by it, so its wait counts from then.
+    start: Timestamp,
     /// When a pod is to be looked at again whose own class is sold out.
     pub(super) again: Option<Timestamp>,
     /// What pods of a kind may use while the groups stand as they did in that state of the desk.
@@ -41,8 +43,8 @@ pub(super) struct Isolation {
 }
 
 impl Isolation {
-    pub(super) fn of(catalogue: &Catalogue) -> Self {
-        Self { on: catalogue.policy.pools.iter().any(|pool| pool.isolation.is_some()), ..Self::default() }
+    pub(super) fn of(catalogue: &Catalogue, start: Timestamp) -> Self {
+        Self { on: catalogue.policy.pools.iter().any(|pool| pool.isolation.is_some()), start, ..Self::default() }
     }
 
     /// Gives the waiting pods the tolerations that they lack. Answers which got any.
@@ -54,7 +56,7 @@ impl Isolation {
         if !self.on {
             return Vec::new();
         }
-        let groups = autoscaler.door().groups_changed;
+        let groups = autoscaler.provider().groups_changed;
         let fresh = self.known_of != groups;
         if fresh {
             (self.known_of, self.known) = (groups, BTreeMap::new());
@@ -79,7 +81,7 @@ impl Isolation {
             let (more, sold_out) = if let Some(known) = self.known.get(&kind) {
                 (known.clone(), false)
             } else {
-                let (shapes, sold_out) = shapes(autoscaler.door(), pod, now);
+                let (shapes, sold_out) = shapes(autoscaler.provider(), pod, self.start, now);
                 (shapes.keys().map(|shape| toleration(&shape_taint(shape))).collect(), sold_out)
             };
             if sold_out {
@@ -124,8 +126,8 @@ pub(crate) fn needs(requests: &Requests, waited: SignedDuration) -> PodNeeds {
 }
 
 /// The shapes that a pod may use, and whether none of its own class can be had.
-fn shapes<C>(desk: &Desk<C>, pod: &PodView, now: Timestamp) -> (Shapes, bool) {
-    let needs = needs(&pod.requests, now.duration_since(pod.created_at));
+fn shapes<C>(desk: &Desk<C>, pod: &PodView, start: Timestamp, now: Timestamp) -> (Shapes, bool) {
+    let needs = needs(&pod.requests, now.duration_since(pod.created_at.max(start)));
     let mut all = Shapes::new();
     let mut sold_out = false;
     for pool in &desk.catalogue.policy.pools {

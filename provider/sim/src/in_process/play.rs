@@ -90,11 +90,11 @@ pub struct Play<C, P> {
 impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
     /// A play that begins at `start`.
     pub fn new(mut autoscaler: Autoscaler<Desk<C>, MemoryCluster>, pods: P, loops: Loops, start: Timestamp) -> Self {
-        autoscaler.door_mut().restless = loops == Loops::Prompt;
+        autoscaler.provider_mut().restless = loops == Loops::Prompt;
         if loops == Loops::Needed {
             autoscaler.skip_idle_reads();
         }
-        let isolation = Isolation::of(autoscaler.door().catalogue());
+        let isolation = Isolation::of(autoscaler.provider().catalogue(), start);
         let (fresh, unmoved) = (BTreeSet::new(), BTreeMap::new());
         Self { autoscaler, pods, scans: 0, isolation, loops, start, now: start, changed: true, fresh, unmoved }
     }
@@ -107,13 +107,13 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
                 return;
             }
         }
-        self.autoscaler.door_mut().broken.push(format!("{}: the autoscaler does not come to rest", self.now));
+        self.autoscaler.provider_mut().broken.push(format!("{}: the autoscaler does not come to rest", self.now));
     }
 
     /// Plays until the pods say that it is over.
     pub fn run(&mut self) {
         while !self.pods.is_over(self.seconds()) {
-            let desk = self.autoscaler.door();
+            let desk = self.autoscaler.provider();
             let of_world = [self.pods.next(), desk.next_change()].into_iter().flatten().min().map(|at| self.at(at));
             let again = [desk.again, self.isolation.again].into_iter().flatten().filter(|at| *at > self.now).min();
             let scan = match self.loops {
@@ -125,7 +125,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
             let scans = scan.is_some_and(|at| at <= next);
             let (from, until) = (self.seconds(), next.duration_since(self.start).as_secs());
             if until > from {
-                self.pods.elapses(self.autoscaler.door(), from, until);
+                self.pods.elapses(self.autoscaler.provider(), from, until);
             }
             self.now = next.max(self.now);
             self.happen();
@@ -159,7 +159,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
         }
         let settled = !self.fresh.is_empty() && self.loops == Loops::Prompt;
         self.changed |= settled;
-        self.changed |= self.autoscaler.door_mut().advance(self.now);
+        self.changed |= self.autoscaler.provider_mut().advance(self.now);
         self.settle();
         let cluster = self.autoscaler.cluster();
         self.changed |= self.fresh.iter().any(|id| cluster.pod(id).is_some_and(|pod| pod.node.is_none()));
@@ -183,7 +183,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
                 self.pods.evicted(pod, seconds);
             }
         }
-        self.autoscaler.door_mut().told_anew = false;
+        self.autoscaler.provider_mut().answers_changed = false;
         self.settle();
         report.actions.iter().any(|action| matches!(action, Action::ScaledUp { .. }))
     }
@@ -195,17 +195,17 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
             self.chores();
             self.schedule();
             self.look();
-            self.autoscaler.door_mut().pass();
-            if self.autoscaler.door().chores.is_empty() {
-                self.changed |= self.loops != Loops::Prompt && self.autoscaler.door().told_anew;
+            self.autoscaler.provider_mut().pass();
+            if self.autoscaler.provider().chores.is_empty() {
+                self.changed |= self.loops != Loops::Prompt && self.autoscaler.provider().answers_changed;
                 return;
             }
         }
-        self.autoscaler.door_mut().broken.push(format!("{}: the cluster does not come to rest", self.now));
+        self.autoscaler.provider_mut().broken.push(format!("{}: the cluster does not come to rest", self.now));
     }
 
     fn chores(&mut self) {
-        for chore in std::mem::take(&mut self.autoscaler.door_mut().chores) {
+        for chore in std::mem::take(&mut self.autoscaler.provider_mut().chores) {
             self.changed = true;
             match chore {
                 Chore::Hold(node, held) => {
@@ -253,7 +253,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
         }
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let drained = Drained { machine, at: self.now, evicted: count(on_it.len() - left), left: count(left), stuck };
-        self.autoscaler.door_mut().drained(node.clone(), drained);
+        self.autoscaler.provider_mut().drained(node.clone(), drained);
     }
 
     fn remove(&mut self, node: &str) {
@@ -268,7 +268,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
     /// Machines that have booted join as Ready Nodes.
     fn register(&mut self) {
         let now = self.now;
-        for (made, group) in self.autoscaler.door_mut().take_booted() {
+        for (made, group) in self.autoscaler.provider_mut().take_booted() {
             let mut labels = group.template.labels.clone();
             labels.insert("kubernetes.io/hostname".to_owned(), made.node_name.to_string());
             let node = NodeView {
@@ -312,7 +312,7 @@ impl<C: Cloud + Send, P: Pods<C>> Play<C, P> {
         for name in self.autoscaler.cluster_mut().take_touched() {
             let cluster = self.autoscaler.cluster();
             let facts = cluster.node(&name).and_then(|node| facts(node, cluster));
-            self.autoscaler.door_mut().sees(&name, facts);
+            self.autoscaler.provider_mut().sees(&name, facts);
         }
     }
 }

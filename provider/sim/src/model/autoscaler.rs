@@ -88,8 +88,8 @@ pub(super) struct Pass<'a> {
 
 impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// A process that has just started.
-    pub fn new(door: D, cluster: C, settings: Settings) -> Self {
-        Self { client: Client::new(door), cluster, state: State::new(&settings), settings }
+    pub fn new(provider: D, cluster: C, settings: Settings) -> Self {
+        Self { client: Client::new(provider), cluster, state: State::new(&settings), settings }
     }
 
     /// Keeps no transcript from here on: the reports have no calls. For long simulations.
@@ -99,7 +99,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
 
     /// Skips the reads of all instances that can find nothing new, from here on: the caller runs a loop after every change of them.
     pub const fn skip_idle_reads(&mut self) {
-        self.state.registry.told_of_changes = true;
+        self.state.registry.reports_changes = true;
     }
 
     /// Forgets all that is in memory, as a restart of the process does. Deletions that had begun are given up half way.
@@ -113,14 +113,14 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         &self.settings
     }
 
-    /// The door.
-    pub const fn door(&self) -> &D {
-        &self.client.door
+    /// The provider.
+    pub const fn provider(&self) -> &D {
+        &self.client.provider
     }
 
-    /// The door, to change what is behind it.
-    pub const fn door_mut(&mut self) -> &mut D {
-        &mut self.client.door
+    /// The provider, to change what is behind it.
+    pub const fn provider_mut(&mut self) -> &mut D {
+        &mut self.client.provider
     }
 
     /// The cluster.

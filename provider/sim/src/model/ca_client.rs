@@ -1,4 +1,4 @@
-//! The door: what the autoscaler asks of a node supplier, as plain data.
+//! The provider: what the autoscaler asks of a node supplier, as plain data.
 //!
 //! One method per RPC that the model uses. What a client would cache is cached above this trait, in the model itself, so an
 //! implementation passes every call on.

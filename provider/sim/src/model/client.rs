@@ -1,4 +1,4 @@
-//! The client's side of the door: what it remembers between calls, and the transcript.
+//! The client's side of the provider: what it remembers between calls, and the transcript.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct Listed {
     pub(super) max: i32,
 }
 
-/// A door with the memory of the autoscaler's client.
+/// A provider with the memory of the autoscaler's client.
 ///
 /// # Guarantees
 /// * Groups are remembered until the next refresh, an empty list too; a failed list is an empty one and is not remembered.
@@ -26,15 +26,15 @@ pub(super) struct Listed {
 /// * A template lives as long as the listed group object, that is until the next refresh.
 /// * The GPU label is remembered for the life of the process once it was answered.
 ///
-/// Without a transcript, what the door says has not changed is remembered for longer: nobody can tell.
+/// Without a transcript, what the provider says has not changed is remembered for longer: nobody can tell.
 #[derive(Debug)]
 pub(super) struct Client<D> {
-    pub(super) door: D,
+    pub(super) provider: D,
     /// All groups that were ever heard of.
     names: Vec<Arc<str>>,
     slots: BTreeMap<Arc<str>, Slot>,
     groups: Option<Arc<[Listed]>>,
-    /// The last list as the door made it, and as it is kept.
+    /// The last list as the provider made it, and as it is kept.
     list: (Arc<[GroupInfo]>, Arc<[Listed]>),
     /// By the node's name: its machine, and its group.
     group_of: BTreeMap<String, (String, Slot)>,
@@ -48,9 +48,9 @@ pub(super) struct Client<D> {
 }
 
 impl<D: CaClient> Client<D> {
-    pub(super) fn new(door: D) -> Self {
+    pub(super) fn new(provider: D) -> Self {
         Self {
-            door,
+            provider,
             names: Vec::new(),
             slots: BTreeMap::new(),
             groups: None,
@@ -102,13 +102,13 @@ impl<D: CaClient> Client<D> {
 
     pub(super) async fn refresh(&mut self) -> Result<(), CaError> {
         self.forget_groups();
-        let result = self.door.refresh().await;
+        let result = self.provider.refresh().await;
         self.log(|| Call::Refresh, result)
     }
 
     /// The machines whose nodes have to be asked about anew after a refresh; `None` for all.
     pub(super) async fn regrouped(&mut self) -> Option<BTreeSet<String>> {
-        let regrouped = self.door.regrouped().await;
+        let regrouped = self.provider.regrouped().await;
         regrouped.filter(|_| self.quiet)
     }
 
@@ -116,7 +116,7 @@ impl<D: CaClient> Client<D> {
         if let Some(groups) = &self.groups {
             return Arc::clone(groups);
         }
-        let result = self.door.shared_groups().await;
+        let result = self.provider.shared_groups().await;
         let Ok(groups) = self.log(|| Call::NodeGroups, result) else { return Arc::default() };
         if !Arc::ptr_eq(&groups, &self.list.0) {
             let listed = groups.iter().map(|group| {
@@ -138,7 +138,7 @@ impl<D: CaClient> Client<D> {
         if let Some(group) = self.remembered_group_of(&node.name, &node.provider_id) {
             return Ok(Some(group));
         }
-        let result = self.door.node_group_for_node(node).await;
+        let result = self.provider.node_group_for_node(node).await;
         let group = self.log(|| Call::NodeGroupForNode(node.name.clone()), result)?.filter(|id| !id.is_empty());
         Ok(group.map(|id| {
             let slot = self.slot(&id);
@@ -177,42 +177,42 @@ impl<D: CaClient> Client<D> {
     pub(super) async fn target_size(&mut self, group: Slot) -> Result<i32, CaError> {
         if self.quiet && self.sizes.is_none() {
             let groups = Arc::clone(&self.list.1);
-            let sizes = self.door.target_sizes(&self.list.0).await;
+            let sizes = self.provider.target_sizes(&self.list.0).await;
             self.sizes = Some(groups.iter().map(|group| group.slot).zip(sizes.into_iter().flatten()).collect());
         }
         if let Some(size) = self.sizes.as_ref().and_then(|sizes| sizes.get(group)) {
             return Ok(*size);
         }
         let id = self.name(group);
-        let result = self.door.target_size(&id).await;
+        let result = self.provider.target_size(&id).await;
         self.log(|| Call::TargetSize(id.to_string()), result)
     }
 
     pub(super) async fn increase_size(&mut self, group: Slot, delta: i32) -> Result<(), CaError> {
         let id = self.name(group);
         self.sizes = None;
-        let result = self.door.increase_size(&id, delta).await;
+        let result = self.provider.increase_size(&id, delta).await;
         self.log(|| Call::IncreaseSize(id.to_string(), delta), result)
     }
 
     pub(super) async fn decrease_target_size(&mut self, group: Slot, delta: i32) -> Result<(), CaError> {
         let id = self.name(group);
         self.sizes = None;
-        let result = self.door.decrease_target_size(&id, delta).await;
+        let result = self.provider.decrease_target_size(&id, delta).await;
         self.log(|| Call::DecreaseTargetSize(id.to_string(), delta), result)
     }
 
     pub(super) async fn delete_nodes(&mut self, group: Slot, nodes: &[NodeRef]) -> Result<(), CaError> {
         let id = self.name(group);
         self.sizes = None;
-        let result = self.door.delete_nodes(&id, nodes).await;
+        let result = self.provider.delete_nodes(&id, nodes).await;
         let ids = || nodes.iter().map(|node| node.provider_id.clone()).collect();
         self.log(|| Call::DeleteNodes(id.to_string(), ids()), result)
     }
 
     pub(super) async fn nodes(&mut self, group: Slot) -> Result<Arc<[InstanceInfo]>, CaError> {
         let id = self.name(group);
-        let result = self.door.shared_nodes(&id).await;
+        let result = self.provider.shared_nodes(&id).await;
         self.log(|| Call::Nodes(id.to_string()), result)
     }
 
@@ -221,7 +221,7 @@ impl<D: CaClient> Client<D> {
             return Ok(Arc::clone(template));
         }
         let id = self.name(group);
-        let result = self.door.shared_template(&id).await;
+        let result = self.provider.shared_template(&id).await;
         let template = self.log(|| Call::TemplateNodeInfo(id.to_string()), result)?;
         self.templates.insert(group, Arc::clone(&template));
         Ok(template)
@@ -230,7 +230,7 @@ impl<D: CaClient> Client<D> {
     /// The group's own options: `None` where it has none, by an empty answer or by a server without the method.
     pub(super) async fn own_options(&mut self, group: Slot, defaults: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {
         let id = self.name(group);
-        let result = self.door.get_options(&id, defaults).await;
+        let result = self.provider.get_options(&id, defaults).await;
         match self.log(|| Call::GetOptions(id.to_string()), result) {
             Err(error) if error.is_unimplemented() => Ok(None),
             other => other,
@@ -247,7 +247,7 @@ impl<D: CaClient> Client<D> {
         if let Some(label) = &self.gpu_label {
             return Arc::clone(label);
         }
-        let result = self.door.gpu_label().await;
+        let result = self.provider.gpu_label().await;
         match self.log(|| Call::GpuLabel, result) {
             Ok(label) => {
                 let label: Arc<str> = label.into();
@@ -263,7 +263,7 @@ impl<D: CaClient> Client<D> {
         options: &[ExpanderOption],
         templates: &BTreeMap<String, Arc<Template>>,
     ) -> Result<Vec<String>, CaError> {
-        let result = self.door.best_options(options, templates).await;
+        let result = self.provider.best_options(options, templates).await;
         self.log(|| Call::BestOptions(options.iter().map(|o| o.group.clone()).collect()), result)
     }
 }

@@ -125,7 +125,7 @@ impl NodeView {
         self.ready_since.is_some()
     }
 
-    /// What the door is told of it.
+    /// What the provider is told of it.
     pub fn to_ref(&self) -> NodeRef {
         NodeRef {
             name: self.name.clone(),

@@ -189,7 +189,7 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
         Ok(())
     }
 
-    /// Deletes a node whose pods have gone. Answers whether the door has taken it.
+    /// Deletes a node whose pods have gone. Answers whether the provider has taken it.
     async fn advance(&mut self, deletion: &Deletion, now: Timestamp) -> Result<bool, String> {
         let Phase::Draining { until } = deletion.phase else { return Ok(false) };
         let (node, pods) = self.look_at(&deletion.node).await?;

@@ -14,7 +14,7 @@ use super::cluster::{NodeAffinity, NodeView, PodView, Requests};
 /// What of a node in a simulation stays as it is while pods come and go.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
-    /// What the door would be told of it.
+    /// What the provider would be told of it.
     pub(super) node: NodeRef,
     /// Taints.
     pub(super) taints: Vec<Taint>,

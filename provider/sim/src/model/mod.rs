@@ -19,7 +19,7 @@
 //!   of them and the number of pods decide what fits. No other affinity, topology spread, host ports, volumes, priorities, preemption or
 //!   dynamic resource allocation.
 //! * **`DaemonSet`s** as such: their pods count on the nodes they run on and in templates copied from those, not in templates that
-//!   came from the door.
+//!   came from the provider.
 //! * **Pod disruption budgets**, owners, local storage and the `safe-to-evict` annotations: whether a pod may move is one flag on
 //!   it. An evicted pod has no grace period of its own.
 //! * **Balancing** of similar groups, groups that go from nought to their maximum at once, parallel and salvo scale-up,
@@ -29,7 +29,7 @@
 //!   deleting nodes) happens just before the next loop, one after the other; deletions are never batched.
 //! * **Calls for metrics**: `GetAvailableGPUTypes`, and on 1.36 the template of a group whose node was just deleted. Among the nodes
 //!   that may go, options are asked for once each, where the original looks two or three times.
-//! * **Deadlines**: a call never takes time. A door that wants to be slow answers an error.
+//! * **Deadlines**: a call never takes time. A provider that wants to be slow answers an error.
 //! * **Process death**: where the original crashes, the loop fails with [`LoopError::UnlistedGroup`]; nor does a health check
 //!   restart it after failing for long ([`Autoscaler::restart`] does).
 //! * **Soft taints** on unneeded nodes (each node's group is asked for all the same), delayed deletion, events, metrics and the status object.

@@ -26,7 +26,7 @@ impl Readiness {
     fn count(&mut self, seen: &Seen, max_startup: SignedDuration, now: Timestamp) {
         self.registered += 1;
         if seen.leaving_since.is_some() {
-            // The door cannot say whether the instance is still there; the mark decides.
+            // The provider cannot say whether the instance is still there; the mark decides.
         } else if seen.ready {
             self.ready += 1;
         } else if now < after(seen.view.created_at, max_startup) {

@@ -63,7 +63,7 @@ pub(super) struct Registry {
     cache: Instances,
     cache_refreshed: Option<Timestamp>,
     /// Whether the caller runs a loop after every change outside, so that reads between two loops may be skipped.
-    pub(super) told_of_changes: bool,
+    pub(super) reports_changes: bool,
     /// Whether the last loop read all instances, and they were as known.
     steady: bool,
     instances: Instances,
@@ -150,7 +150,7 @@ impl Registry {
         let known = self.cache.values().count();
         let before = std::mem::take(&mut self.cache);
         let listed = groups.iter().filter(|group| before.has(group.slot)).count();
-        self.steady = self.told_of_changes && known == listed;
+        self.steady = self.reports_changes && known == listed;
         for group in groups.iter() {
             let instances = client.nodes(group.slot).await.unwrap_or_default();
             self.steady &= before.get(group.slot) == Some(&instances);

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::ca_client::{CaError, InstanceError};
 use super::cluster::ClusterError;
 
-/// A call through the door, with the arguments that tell it from others.
+/// A call through the provider, with the arguments that tell it from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// `Refresh`.
@@ -301,7 +301,7 @@ pub enum Action {
         /// From where.
         node: String,
     },
-    /// The door took a node's deletion.
+    /// The provider took a node's deletion.
     Deleted {
         /// The node.
         node: String,
@@ -371,7 +371,7 @@ impl LoopReport {
         asked
     }
 
-    /// The nodes whose deletion the door took.
+    /// The nodes whose deletion the provider took.
     pub fn deleted(&self) -> Vec<&str> {
         self.actions
             .iter()

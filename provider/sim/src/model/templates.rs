@@ -1,4 +1,4 @@
-//! What a new node of each group would be: a copy of a real one, else what the door says.
+//! What a new node of each group would be: a copy of a real one, else what the provider says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Templates {
         self.get(group).is_some_and(|template| template.real)
     }
 
-    /// Works them out anew: from a good node of the group, else from memory, else from the door, else from any node.
+    /// Works them out anew: from a good node of the group, else from memory, else from the provider, else from any node.
     pub(super) async fn recompute<D: CaClient>(
         &mut self,
         client: &mut Client<D>,
@@ -149,7 +149,7 @@ impl Templates {
         self.get(group).filter(same).map_or_else(copied, Arc::clone)
     }
 
-    /// That of the door; the one before where it is still the same.
+    /// That of the provider; the one before where it is still the same.
     fn of_door(&self, group: Slot, template: Arc<Template>) -> Arc<GroupTemplate> {
         let same = |known: &&Arc<GroupTemplate>| known.copied.is_none() && Arc::ptr_eq(&known.template, &template);
         match self.get(group).filter(same) {

@@ -7,7 +7,7 @@ use super::fleet::{give, take};
 use super::jobs::{Jobs, Sold};
 use super::policy::Buys;
 use super::run::Run;
-use crate::demand::Room;
+use crate::demand::Resources;
 
 /// How much better an option has to be than one before it.
 const BETTER: f64 = 1e-12;
@@ -24,7 +24,7 @@ impl Run<'_> {
             return;
         }
         let room = |node: usize| (node, self.jobs.sold[self.fleet.nodes[node].kind].room);
-        let mut booting: Vec<(usize, Room)> = self.fleet.booting(now).map(room).collect();
+        let mut booting: Vec<(usize, Resources)> = self.fleet.booting(now).map(room).collect();
         left.sort_by_key(|job| {
             let asks = self.jobs.asks(*job);
             Reverse((asks.gpus, asks.milli_cpu, asks.memory_mib))
@@ -32,7 +32,7 @@ impl Run<'_> {
         left.retain(|job| {
             let asks = self.jobs.asks(*job);
             let holds =
-                |(node, room): &&mut (usize, Room)| room.holds(&asks) && self.jobs.may_run(*job, &self.fleet.nodes[*node]);
+                |(node, room): &&mut (usize, Resources)| room.holds(&asks) && self.jobs.may_run(*job, &self.fleet.nodes[*node]);
             let Some((_, room)) = booting.iter_mut().find(holds) else { return true };
             take(room, asks);
             false
@@ -99,7 +99,7 @@ fn cheapest_fit(mut left: Vec<usize>, jobs: &Jobs) -> Vec<(usize, Vec<usize>)> {
 
 /// A node whose type is open.
 struct Open {
-    taken: Room,
+    taken: Resources,
     /// Types that hold what it has taken.
     types: Vec<usize>,
     jobs: Vec<usize>,
@@ -107,7 +107,7 @@ struct Open {
 
 /// A node to be, with its jobs.
 struct Bin {
-    free: Room,
+    free: Resources,
     jobs: Vec<usize>,
 }
 
@@ -135,7 +135,7 @@ fn choose(left: &[usize], buys: Buys, jobs: &Jobs) -> Option<Choice> {
 }
 
 /// Nodes for the jobs, filled by the largest first.
-fn first_fit(fits: &[usize], room: Room, jobs: &Jobs) -> Vec<Bin> {
+fn first_fit(fits: &[usize], room: Resources, jobs: &Jobs) -> Vec<Bin> {
     let mut sorted = fits.to_vec();
     sorted.sort_by_key(|job| {
         let asks = jobs.asks(*job);
@@ -164,7 +164,7 @@ fn score(kind: usize, fits: &[usize], bins: Vec<Bin>, buys: Buys, jobs: &Jobs) -
     let alone = |of: &[usize]| of.iter().map(|job| jobs.class(*job).alone).sum::<f64>();
     match buys {
         Buys::LeastWaste => {
-            let wasted = |room: u32, asked: fn(&Room) -> u32| {
+            let wasted = |room: u32, asked: fn(&Resources) -> u32| {
                 let all = f64::from(room) * count;
                 let asked: f64 = fits.iter().map(|job| f64::from(asked(&jobs.asks(*job)))).sum();
                 (all - asked) / all
@@ -193,7 +193,7 @@ fn score(kind: usize, fits: &[usize], bins: Vec<Bin>, buys: Buys, jobs: &Jobs) -
 }
 
 /// Hourly price of a pod as the price expander has it for GCE.
-fn pod_price(asks: Room) -> f64 {
+fn pod_price(asks: Resources) -> f64 {
     f64::from(asks.milli_cpu) / 1000.0 * 0.033_174
         + f64::from(asks.memory_mib) / 1024.0 * 0.004_446
         + f64::from(asks.gpus) * 0.35

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::jobs::Jobs;
 use super::policy::Scheduler;
-use crate::demand::Room;
+use crate::demand::Resources;
 
 /// A node, from its purchase on.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub(super) struct Node {
     pub(super) price: f64,
     pub(super) bought: f64,
     pub(super) ready: f64,
-    pub(super) free: Room,
+    pub(super) free: Resources,
     /// Jobs with when they came.
     pub(super) runs: Vec<(usize, f64)>,
     /// Since when it is empty.
@@ -36,21 +36,21 @@ pub(super) struct Fleet {
 }
 
 /// Takes from the room.
-pub(super) const fn take(room: &mut Room, asks: Room) {
+pub(super) const fn take(room: &mut Resources, asks: Resources) {
     room.gpus -= asks.gpus;
     room.milli_cpu -= asks.milli_cpu;
     room.memory_mib -= asks.memory_mib;
 }
 
 /// Gives back to the room.
-pub(super) const fn give(room: &mut Room, asks: Room) {
+pub(super) const fn give(room: &mut Resources, asks: Resources) {
     room.gpus += asks.gpus;
     room.milli_cpu += asks.milli_cpu;
     room.memory_mib += asks.memory_mib;
 }
 
 /// GPUs first, then CPU.
-const fn size(room: &Room) -> (u32, u32) {
+const fn size(room: &Resources) -> (u32, u32) {
     (room.gpus, room.milli_cpu)
 }
 
@@ -101,7 +101,7 @@ impl Fleet {
 
     /// Where the jobs would fit on those nodes, the largest first, and which would not.
     pub(super) fn place(&self, jobs_to_place: &[usize], on: &[usize], jobs: &Jobs) -> (Vec<(usize, usize)>, Vec<usize>) {
-        let mut free: Vec<Room> = on.iter().map(|node| self.nodes[*node].free).collect();
+        let mut free: Vec<Resources> = on.iter().map(|node| self.nodes[*node].free).collect();
         let mut placed = Vec::new();
         let mut rest = Vec::new();
         let mut sorted = jobs_to_place.to_vec();

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use super::fleet::Node;
 use super::policy::Policy;
 use crate::bound::money::dollars;
-use crate::demand::{Demand, Room, Service};
+use crate::demand::{Demand, Resources, Service};
 
 /// What a type offers, with its price in dollars per hour.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sold {
-    pub(super) room: Room,
+    pub(super) room: Resources,
     pub(super) price: f64,
 }
 
 /// Pods that ask for the same.
 #[derive(Debug, Clone)]
 pub(super) struct Class {
-    pub(super) asks: Room,
+    pub(super) asks: Resources,
     /// Types that may run them.
     pub(super) types: Vec<usize>,
     /// The same, by type.
@@ -72,7 +72,7 @@ impl Jobs {
         let sold = |of: &crate::demand::InstanceType| Sold { room: of.allocatable, price: dollars(of.hourly.0) };
         let sold: Vec<Sold> = demand.types.iter().map(sold).collect();
         let mut classes: Vec<Class> = Vec::new();
-        let mut known: BTreeMap<(Room, &[String]), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(Resources, &[String]), usize> = BTreeMap::new();
         let mut jobs = Vec::new();
         let mut unplaceable = 0;
         for pod in &demand.pods {
@@ -117,12 +117,12 @@ impl Jobs {
         self.class(job).types.iter().copied().min_by(|a, b| price(a).total_cmp(&price(b))).unwrap_or(0)
     }
 
-    pub(super) fn asks(&self, job: usize) -> Room {
+    pub(super) fn asks(&self, job: usize) -> Resources {
         self.class(job).asks
     }
 }
 
-fn class(asks: Room, mut types: Vec<usize>, sold: &[Sold], taints: Option<f64>) -> Class {
+fn class(asks: Resources, mut types: Vec<usize>, sold: &[Sold], taints: Option<f64>) -> Class {
     let alone = types.iter().map(|kind| sold[*kind].price).fold(f64::INFINITY, f64::min);
     if let Some(most) = taints {
         types.retain(|kind| share(asks, sold[*kind]) <= most * alone);
@@ -133,7 +133,7 @@ fn class(asks: Room, mut types: Vec<usize>, sold: &[Sold], taints: Option<f64>) 
 }
 
 /// Price of the largest share of a node that is asked for.
-fn share(asks: Room, sold: Sold) -> f64 {
+fn share(asks: Resources, sold: Sold) -> f64 {
     let of = |asked: u32, room: u32| if asked == 0 { 0.0 } else { f64::from(asked) / f64::from(room) };
     let gpus = of(asks.gpus, sold.room.gpus);
     let cpu = of(asks.milli_cpu, sold.room.milli_cpu);

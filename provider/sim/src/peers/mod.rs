@@ -24,7 +24,7 @@ mod floors;
 mod jobs;
 mod market;
 mod policy;
-mod report;
+pub(crate) mod report;
 mod run;
 pub mod serving;
 mod spot;

@@ -218,7 +218,7 @@ impl Policy {
     }
 
     /// The reference that chooses behind Cluster Autoscaler, with tight class taints and nodes that live 15 minutes.
-    pub const fn door(idle: Idle) -> Self {
+    pub const fn behind_autoscaler(idle: Idle) -> Self {
         let mut policy = Self::plain(Buys::BestGroup, 10.0, 0.0).with_taints(1.001);
         policy.hold = 30.0;
         policy.idle = idle;
@@ -228,7 +228,7 @@ impl Policy {
 
     /// Policies of the published comparison by name, stock ones first.
     pub fn published() -> Vec<(&'static str, Self)> {
-        let pay = |pay, most| Self::door(Idle::EqualPay { pay, most });
+        let pay = |pay, most| Self::behind_autoscaler(Idle::EqualPay { pay, most });
         vec![
             ("Cluster Autoscaler", Self::autoscaler()),
             ("Cluster Autoscaler by price", Self::autoscaler_by_price()),
@@ -239,7 +239,7 @@ impl Policy {
             ("Karpenter after 10 min, class taints", Self::karpenter(600.0).with_taints(1.3)),
             ("own choice, 5 min", Self::own_choice(300.0)),
             ("own choice, 5 min, class taints", Self::own_choice(300.0).with_taints(1.001)),
-            ("behind the autoscaler, at once", Self::door(Idle::After { seconds: 0.0 })),
+            ("behind the autoscaler, at once", Self::behind_autoscaler(Idle::After { seconds: 0.0 })),
             ("behind the autoscaler, equal pay 300", pay(300.0, 600.0)),
             ("behind the autoscaler, equal pay 600", pay(600.0, 1200.0)),
         ]

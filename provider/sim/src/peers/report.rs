@@ -2,6 +2,7 @@
 
 use stoker_core::base::units::{Milli, UsdMicros, UsdPerHour};
 
+use super::jobs::Job;
 use super::run::Run;
 use crate::bound::money::{dollars, micros};
 
@@ -105,7 +106,7 @@ impl Report {
                 spread(&mut hourly, from, to, price);
             }
         }
-        let ran = |job: &super::jobs::Job| {
+        let ran = |job: &Job| {
             let gpus = run.jobs.classes[job.class].asks.gpus;
             let seconds = (job.runs + job.lost).min((run.end - job.arrives).max(0.0));
             if job.started.is_some() { f64::from(gpus) * seconds / HOUR } else { 0.0 }
@@ -124,7 +125,7 @@ impl Report {
             lost_gpu_hours: run.lost,
             refusals: run.used.refusals,
             late_percent: 100.0 * number(run.late) / number(run.ended.max(1)),
-            never_started: run.waiting.len(),
+            never_started: never_started(run).count(),
             unplaceable: run.jobs.unplaceable,
             boots,
             hourly: hourly.into_iter().map(|usd| UsdMicros(micros(usd))).collect(),
@@ -156,9 +157,14 @@ pub fn commit(hourly: &[UsdMicros], bill: UsdMicros, factor: Milli) -> Committed
     Committed { hourly: UsdPerHour(micros(committed)), total: UsdMicros(micros(total + other)) }
 }
 
+/// Pods that wait for their first start, not those that wait for another one.
+fn never_started<'r>(run: &'r Run<'_>) -> impl Iterator<Item = &'r Job> {
+    run.waiting.iter().map(|job| &run.jobs.all[*job]).filter(|job| !job.was_stopped)
+}
+
 fn waits(run: &Run<'_>) -> Waits {
     let first = run.waits.iter().filter(|wait| wait.is_first).map(|wait| wait.seconds);
-    let still = run.waiting.iter().map(|job| run.end - run.jobs.all[*job].waits_since);
+    let still = never_started(run).map(|job| run.end - job.waits_since);
     let mut seconds: Vec<f64> = first.chain(still).collect();
     seconds.sort_by(f64::total_cmp);
     let long = seconds.iter().filter(|seconds| **seconds > LONG).count();
@@ -191,8 +197,8 @@ const fn number(count: usize) -> f64 {
     count as f64
 }
 
-/// Quantile of sorted numbers, between two of them in proportion; nought of none.
-fn quantile(sorted: &[f64], at: f64) -> f64 {
+/// Quantile of sorted numbers, between two of them in proportion; zero of none.
+pub(crate) fn quantile(sorted: &[f64], at: f64) -> f64 {
     let place = at * number(sorted.len().saturating_sub(1));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the list")]
     let below = place.floor().max(0.0) as usize;

@@ -146,12 +146,16 @@ impl<'a> Run<'a> {
     }
 
     fn is_ready(&mut self, node: usize, now: f64) {
+        let replaces = self.replaced.iter().position(|(by, _)| *by == node).map(|at| self.replaced.remove(at));
         if !self.fleet.is_live(node) {
             return;
         }
-        if let Some(at) = self.replaced.iter().position(|(by, _)| *by == node) {
-            let (_, old) = self.replaced.remove(at);
+        if let Some((_, old)) = replaces {
             self.replace(&old, now);
+            // Jobs that counted on the room of the replacement while it booted may find it taken.
+            if !self.waiting.is_empty() {
+                self.request_scan(now);
+            }
         }
         self.schedule(now);
         let ready = &self.fleet.nodes[node];

@@ -7,6 +7,7 @@
 use stoker_core::base::units::{Milli, UsdMicros, UsdPerHour};
 
 use crate::bound::money::{dollars, micros};
+use crate::workload::most_within;
 
 /// Nodes that are given back sooner after their purchase are flaps.
 const FLAP: f64 = 900.0;
@@ -56,10 +57,9 @@ impl Reactive {
     /// What is asked for at rates that are given per step.
     pub fn wanted(&self, rates: &[f64], step_seconds: u32) -> Vec<Wanted> {
         let step = step_seconds.max(1);
-        let (lag, window) = (steps(self.lag_seconds / step), steps(self.window_seconds / step).max(1));
+        let (lag, window) = (steps(self.lag_seconds / step), steps(self.window_seconds / step));
         let least: Vec<usize> = (0..rates.len()).map(|now| self.replicas(rates[now.saturating_sub(lag)])).collect();
-        let most = |now: usize| least[(now + 1).saturating_sub(window)..=now].iter().copied().max().unwrap_or(0);
-        (0..rates.len()).map(|now| Wanted { least: least[now], most: most(now) }).collect()
+        (0..rates.len()).map(|now| Wanted { least: least[now], most: most_within(&least[..=now], window) }).collect()
     }
 
     /// Replicas that serve the rate at the target load.

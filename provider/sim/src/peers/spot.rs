@@ -4,7 +4,7 @@ use super::events::Event;
 use super::fleet::give;
 use super::policy::{Looks, WithoutRoom};
 use super::run::Run;
-use crate::demand::{Room, Service};
+use crate::demand::{Resources, Service};
 
 /// Seconds between two looks for spot while nothing else happens.
 const RETRY: f64 = 120.0;
@@ -87,18 +87,21 @@ impl Run<'_> {
         (now - job.arrives) * job.runs / until > done + margin || job.arrives + until - now <= needs
     }
 
-    /// Moves the job from its on-demand node to a new spot node, if its progress allows.
+    /// Moves the job from its on-demand node to a new spot node, if its progress allows. One that waits for its on-demand node
+    /// to boot is looked at again, like one that may not leave yet.
     pub(super) fn may_leave(&mut self, job: usize, now: f64) {
-        let of = &self.jobs.all[job];
-        let Some(started) = of.started.filter(|_| !of.has_ended) else { return };
         let runs = |node: &usize| self.fleet.nodes[*node].runs.iter().any(|(other, _)| *other == job);
-        let Some(node) = self.fleet.live.iter().copied().find(runs) else { return };
-        if self.fleet.nodes[node].pool.is_some() {
+        let node = self.fleet.live.iter().copied().find(runs);
+        let of = &self.jobs.all[job];
+        if of.has_ended || node.is_some_and(|node| self.fleet.nodes[node].pool.is_some()) {
             return;
         }
         let margin = 2.0 * self.boots.median() + 300.0;
-        if now - started > STAYS && !self.is_behind(job, now, margin) {
-            let left = (self.jobs.all[job].left - (now - started)).max(1.0);
+        if let (Some(node), Some(started)) = (node, of.started)
+            && now - started > STAYS
+            && !self.is_behind(job, now, margin)
+        {
+            let left = (of.left - (now - started)).max(1.0);
             let kind = self.jobs.cheapest_for(job);
             let gpus = self.jobs.sold[kind].room.gpus;
             let has_room = self.used.pick(&self.market, kind, gpus, now).is_some();
@@ -190,7 +193,7 @@ impl Run<'_> {
 
     /// Types that hold all of the jobs at once, by price.
     pub(super) fn types_for(&self, jobs: &[usize]) -> Vec<usize> {
-        let mut asks = Room::default();
+        let mut asks = Resources::default();
         for job in jobs {
             give(&mut asks, self.jobs.asks(*job));
         }

@@ -3,10 +3,9 @@
 use stoker_core::base::units::UsdMicros;
 use stoker_core::catalogue::Catalogue;
 
-use super::types;
 use crate::bound::Unsolved;
 use crate::bound::fleet::{Method, bound};
-use crate::demand::{Demand, Pod};
+use crate::demand::{Demand, Pod, types};
 
 /// Bounds the bill from below: the sum over the policy's pools of the [fleet bound](crate::bound::fleet) on the pool's
 /// pods and instance types, each type for the least that any way of buying it costs which the pool takes. Pools share

@@ -1,30 +1,30 @@
 //! Any demand under any policy, in virtual time: what it costs, how long pods wait, and which promises were broken.
 //!
-//! * [`types`]: instance types as numbers from a catalogue, and price books and catalogues made of such numbers.
 //! * [`region`]: the cloud that is bought from: boots, spot, stock-outs, the bill.
 //! * [`work`]: the pods of the demand.
 //! * [`outcome`]: what came of it.
 //! * [`side_by_side`]: several at a time.
 //! * [`least`]: the bound beside it.
+//! * [`baselines`]: what the same pods cost without Stoker.
 //!
 //! What decides is the production `decide` and `check`, behind the model of the Cluster Autoscaler, as [`crate::in_process`] plays them.
 //! Times are whole seconds. Pods that are there at the start are served at once, with nodes that are Ready at once.
 //!
 //! The same setup gives the same outcome, to the micro-dollar.
 
+pub mod baselines;
 pub mod least;
 pub mod outcome;
 pub mod region;
 pub mod side_by_side;
 #[cfg(test)]
 mod tests;
-pub mod types;
 pub mod work;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use stoker_core::base::ids::SupplierName;
 use stoker_core::catalogue::Catalogue;
 
@@ -37,11 +37,7 @@ use outcome::Outcome;
 use region::{Boot, Region, Shortage, Spot};
 use work::Work;
 
-/// The supplier that makes the nodes of a simulation; catalogues have to name it.
-pub const SUPPLIER: &str = "simulated";
-
-/// When a simulation begins.
-pub const START: Timestamp = Timestamp::UNIX_EPOCH;
+pub use crate::demand::types::{START, SUPPLIER};
 
 /// What is simulated.
 #[derive(Debug, Clone)]

@@ -8,6 +8,7 @@ use super::Setup;
 use super::region::{Bill, FLAPS_WITHIN, Fates, Region};
 use super::work::{Sample, Wanted, Work};
 use crate::in_process::play::Play;
+use crate::peers::report::quantile;
 use crate::world::draw::whole;
 
 /// What came of a simulation.
@@ -36,6 +37,8 @@ pub struct Outcome {
     pub late_ppm: i64,
     /// Pods that wait at the end.
     pub waiting: usize,
+    /// Share of the work that was left to do at the end, of that which pods would have done had each started at once: in millionths.
+    pub undone_ppm: i64,
     /// Promises that were broken.
     pub violations: Violations,
     /// Instance types by name, which samples count by.
@@ -93,10 +96,10 @@ impl Outcome {
 
     #[expect(clippy::cast_precision_loss, reason = "seconds here are far below 2^52")]
     pub(super) fn of(mut play: Play<Region, Work>, setup: &Setup) -> Self {
-        let (passes, broken) = (play.autoscaler.door().passes, std::mem::take(&mut play.autoscaler.door_mut().broken));
+        let (passes, broken) = (play.autoscaler.provider().passes, std::mem::take(&mut play.autoscaler.provider_mut().broken));
         play.pods.close();
-        play.autoscaler.door_mut().cloud.close();
-        let region = &play.autoscaler.door().cloud;
+        play.autoscaler.provider_mut().cloud.close();
+        let region = &play.autoscaler.provider().cloud;
         let work = &mut play.pods;
         work.first_waits.sort_unstable();
         let paid = region.bill.gpu_seconds.max(1);
@@ -113,6 +116,7 @@ impl Outcome {
             finished: ledger.finished(),
             late_ppm: ledger.late_ppm(whole(setup.demand.seconds)),
             waiting: work.still_waiting(),
+            undone_ppm: ledger.undone_ppm(whole(setup.demand.seconds)),
             violations: Violations {
                 above_quota: region.above_quota,
                 floor_seconds: work.floor_unmet,
@@ -133,30 +137,15 @@ impl Waits {
     #[expect(clippy::cast_precision_loss, reason = "seconds here are far below 2^52")]
     fn of(waits: &[i64]) -> Self {
         let late = waits.len() - waits.partition_point(|wait| *wait <= 600);
+        let seconds: Vec<f64> = waits.iter().map(|wait| *wait as f64).collect();
         Self {
-            p50: percentile(waits, 50.0),
-            p95: percentile(waits, 95.0),
-            p99: percentile(waits, 99.0),
+            p50: quantile(&seconds, 0.5),
+            p95: quantile(&seconds, 0.95),
+            p99: quantile(&seconds, 0.99),
             over_ten_minutes_percent: 100.0 * late as f64 / waits.len().max(1) as f64,
             pods: waits.len(),
         }
     }
-}
-
-/// Between two of the values in rising order, as `numpy` has it.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "an index of a list in memory, rounded down"
-)]
-fn percentile(sorted: &[i64], percent: f64) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
-    let at = last as f64 * percent / 100.0;
-    let below = at.floor();
-    let value = |at: usize| sorted.get(at.min(last)).copied().unwrap_or(0) as f64;
-    let low = value(below as usize);
-    low + (value(below as usize + 1) - low) * (at - below)
 }
 
 /// Nodes bought soon after one of the same type was released, while no more was asked for than then. Each release counts once.

@@ -13,7 +13,7 @@ use stoker_core::market::offer::{CapacityType, Market, Place};
 
 use super::{START, Setup};
 use crate::in_process::cloud::{Cloud, Life};
-use crate::spot_month::weather::{Climate, Weather};
+use crate::spot_month::availability::{Availability, ZoneLaw};
 use crate::world::draw::{Seed, whole};
 
 /// A machine is billed for a minute at least.
@@ -35,7 +35,7 @@ pub enum Boot {
         /// Standard deviation of the logarithm.
         sigma: f64,
     },
-    /// These, in seconds, in the order of the launches after the start; the last goes on.
+    /// These, in seconds, in the order of the launches; the last goes on. Launches of the start take theirs, and boot at once.
     Given(Vec<f64>),
 }
 
@@ -48,7 +48,7 @@ impl Boot {
 #[derive(Debug, Clone)]
 pub struct Spot {
     /// When each zone has it: the zone's place among those of its region.
-    zones: BTreeMap<ZoneId, (Arc<Weather>, usize)>,
+    zones: BTreeMap<ZoneId, (Arc<Availability>, usize)>,
     /// Spot GPUs that a zone sells while it is open.
     zone_gpus: u32,
 }
@@ -58,7 +58,7 @@ impl Spot {
     /// places of all: the same zone then has spot at the same times under every policy.
     pub fn draw<'a>(
         seed: u64,
-        climate: &Climate,
+        zone_law: &ZoneLaw,
         places: impl IntoIterator<Item = &'a Place>,
         seconds: i64,
         zone_gpus: u32,
@@ -70,18 +70,18 @@ impl Spot {
         let mut zones = BTreeMap::new();
         for ((cloud, region), of_region) in regions {
             let own = Seed(seed).stream("spot of a region", &[cloud, region], 0).up_to(i64::MAX - 1).unsigned_abs();
-            let weather = Arc::new(Weather::draw(own, climate, of_region.len(), seconds));
-            zones.extend(of_region.into_iter().enumerate().map(|(at, zone)| (zone.clone(), (Arc::clone(&weather), at))));
+            let availability = Arc::new(Availability::draw(own, zone_law, of_region.len(), seconds));
+            zones.extend(of_region.into_iter().enumerate().map(|(at, zone)| (zone.clone(), (Arc::clone(&availability), at))));
         }
         Self { zones, zone_gpus }
     }
 
     fn is_open(&self, zone: &ZoneId, at: i64) -> bool {
-        self.zones.get(zone).is_some_and(|(weather, own)| weather.is_open(*own, at))
+        self.zones.get(zone).is_some_and(|(availability, own)| availability.is_open(*own, at))
     }
 
     fn shuts_after(&self, zone: &ZoneId, at: i64) -> Option<i64> {
-        self.zones.get(zone).and_then(|(weather, own)| weather.shuts_after(*own, at))
+        self.zones.get(zone).and_then(|(availability, own)| availability.shuts_after(*own, at))
     }
 }
 
@@ -107,7 +107,7 @@ pub struct Bill {
     pub on_demand: UsdMicros,
     /// For spot.
     pub spot: UsdMicros,
-    /// GPU-seconds that were paid for.
+    /// GPU-seconds that were paid for, as pods request GPUs: four for a second of a GPU on which four pods take turns.
     pub gpu_seconds: i64,
 }
 
@@ -147,7 +147,10 @@ struct Sold {
     of: usize,
     zone: usize,
     price: UsdPerHour,
+    /// GPUs that the machine has.
     gpus: u32,
+    /// GPUs that pods can request of it.
+    offered: u32,
     claims: Vec<Claim>,
 }
 
@@ -251,9 +254,9 @@ impl Region {
         unlucky.then_some("no stock")
     }
 
-    fn boots_in(&self, number: u64, luck: &mut crate::world::draw::Stream) -> i64 {
+    fn boots_in(&self, number: u64, stream: &mut crate::world::draw::Stream) -> i64 {
         let seconds = match &self.boot {
-            Boot::LogNormal { median, sigma } => luck.log_normal(*median, *sigma),
+            Boot::LogNormal { median, sigma } => stream.log_normal(*median, *sigma),
             Boot::Given(draws) => {
                 let at = usize::try_from(number).unwrap_or(usize::MAX).min(draws.len().saturating_sub(1));
                 draws.get(at).copied().unwrap_or(0.0)
@@ -273,7 +276,7 @@ impl Region {
             CapacityType::Reserved => &mut self.bill.reserved,
         };
         *part = part.plus(paid);
-        self.bill.gpu_seconds += seconds * i64::from(machine.sold.gpus);
+        self.bill.gpu_seconds += seconds * i64::from(machine.sold.offered);
         self.hourly = self.hourly.minus(machine.sold.price);
         for claim in &machine.sold.claims {
             if let Some((_, used)) = self.quotas.get_mut(claim.quota) {
@@ -284,7 +287,6 @@ impl Region {
         if let Some(nodes) = self.nodes.get_mut(&(of, machine.market.capacity_type)) {
             *nodes -= 1;
         }
-        self.changes.push(Change { at: now, of, bought: false });
         Some(machine)
     }
 }
@@ -299,7 +301,8 @@ fn markets(catalogue: &Catalogue, types: &[String]) -> BTreeMap<Market, Sold> {
         for offer in &group.offers {
             let Ok(quote) = offer.quote(Wall(START)) else { continue };
             let claims = claims.under(offer.market.capacity_type).listed.clone();
-            let sold = Sold { of, zone, price: quote.price, gpus: group.spec.advertised_gpus(), claims };
+            let (gpus, offered) = (group.spec.advertised_gpus(), group.template.allocatable.gpus);
+            let sold = Sold { of, zone, price: quote.price, gpus, offered, claims };
             markets.insert(offer.market.clone(), sold);
         }
     }
@@ -317,12 +320,12 @@ impl Cloud for Region {
         }
         let id = self.fates.launches;
         self.fates.launches += 1;
-        let mut luck = self.seed.stream("machine", &[], i64::try_from(id).unwrap_or(i64::MAX));
-        let ready = now + if now <= 0 { 0 } else { self.boots_in(id, &mut luck) };
+        let mut stream = self.seed.stream("machine", &[], i64::try_from(id).unwrap_or(i64::MAX));
+        let ready = now + if now <= 0 { 0 } else { self.boots_in(id, &mut stream) };
         let spot = self.spot.as_ref().filter(|_| market.capacity_type == CapacityType::Spot);
         let shuts = spot.and_then(|spot| spot.shuts_after(&market.place.zone, now));
         let reclaim = shuts.map(|shuts| {
-            let notice = shuts + luck.up_to(SPREAD);
+            let notice = shuts + stream.up_to(SPREAD);
             (notice, notice + NOTICE)
         });
         self.hourly = self.hourly.plus(sold.price);
@@ -341,9 +344,13 @@ impl Cloud for Region {
 
     fn end(&mut self, now: i64, machine: u64) {
         let Some(gone) = self.remove(now, machine) else { return };
+        let given_back = gone.life.reclaim.is_none_or(|(notice, _)| notice > now);
+        if given_back {
+            self.changes.push(Change { at: now, of: gone.sold.of, bought: false });
+        }
         if gone.life.ready > now {
             self.fates.given_up += 1;
-        } else if gone.life.reclaim.is_none_or(|(notice, _)| notice > now) && now - gone.launched < FLAPS_WITHIN {
+        } else if given_back && now - gone.launched < FLAPS_WITHIN {
             self.fates.flaps += 1;
         }
     }

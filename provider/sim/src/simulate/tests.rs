@@ -14,14 +14,17 @@ use super::region::{Boot, Shortage, Spot};
 use super::side_by_side::side_by_side;
 use super::*;
 use crate::bound::fleet::Method;
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service, types};
+use crate::in_process::cloud::Cloud as _;
+use crate::in_process::play::Pods;
 use crate::model::{Generation, Scoring};
-use crate::spot_month::weather::{Climate, SpellLaw};
+use crate::spot_month::availability::{SpellLaw, ZoneLaw};
+use stoker_core::policy::rules::warm_floor::FloorStands;
 
 const HOUR: f64 = 3600.0;
 
 fn of(name: &str, model: &str, gpus: u32, usd_milli: i64) -> InstanceType {
-    let allocatable = Room { gpus, milli_cpu: 7_910 * gpus, memory_mib: 29_000 * gpus };
+    let allocatable = Resources { gpus, milli_cpu: 7_910 * gpus, memory_mib: 29_000 * gpus };
     InstanceType { name: name.into(), model: model.into(), allocatable, hourly: UsdMicros(usd_milli * 1000) }
 }
 
@@ -56,7 +59,7 @@ fn pod(arrives: f64, runs: f64, gpus: u32, models: &[&str]) -> Pod {
         name: String::new(),
         arrives,
         runs,
-        requests: Room { gpus, milli_cpu: 4_000 * gpus, memory_mib: 8_000 * gpus },
+        requests: Resources { gpus, milli_cpu: 4_000 * gpus, memory_mib: 8_000 * gpus },
         gpu_milli: 1000,
         models: models.iter().map(|model| (*model).to_owned()).collect(),
         service: Service::BestEffort,
@@ -127,12 +130,17 @@ fn pods_run_in_the_pool_that_they_ask_for() {
 
 /// Some pods of all kinds, from a seed.
 fn some_pods(count: u32, hours: f64) -> Vec<Pod> {
-    let mut luck = crate::world::draw::Seed(7).stream("pods", &[], 0);
+    let mut stream = crate::world::draw::Seed(7).stream("pods", &[], 0);
     let mut pods: Vec<Pod> = (0..count)
         .map(|n| {
             let models: &[&str] = [&[], &["L4"][..], &["T4", "L4"]][n as usize % 3];
             let gpus = if n % 7 == 0 { 4 } else { 1 };
-            pod(luck.unit() * hours * HOUR, 60.0 + luck.log_normal(600.0, 1.0), gpus, if gpus == 4 { &["L4"] } else { models })
+            pod(
+                stream.unit() * hours * HOUR,
+                60.0 + stream.log_normal(600.0, 1.0),
+                gpus,
+                if gpus == 4 { &["L4"] } else { models },
+            )
         })
         .collect();
     pods.sort_by(|a, b| a.arrives.total_cmp(&b.arrives));
@@ -150,6 +158,25 @@ fn a_pod_waits_for_a_boot_runs_and_is_paid_for() {
     assert!((33..36).contains(&cents), "{cents}");
     assert_eq!(outcome.bill.total(), outcome.bill.on_demand);
     assert!((20.0..35.0).contains(&outcome.idle_percent), "{}", outcome.idle_percent);
+}
+
+#[test]
+fn a_floor_that_pods_keep_taking_from_breaks_no_promise() {
+    let pods = (0..40).map(|n| pod(400.0 + 97.0 * f64::from(n), HOUR / 2.0, 1, &[])).collect();
+    let outcome = play(&setup(pods, 3.0, &json!({ "warmFloor": { "nodes": 2 } })));
+    assert!(outcome.waits.p95 > 0.0, "the floor was taken down at times: {:?}", outcome.waits);
+}
+
+#[test]
+fn idle_counts_gpus_as_pods_request_them() {
+    let small = Resources { gpus: 1, milli_cpu: 500, memory_mib: 1_000 };
+    let pods = (0..8).map(|_| Pod { requests: small, ..pod(0.0, 2.0 * HOUR, 1, &[]) }).collect();
+    let shared = json!({ "sharing": { "timeSlicing": 4 }, "workload": "dev" });
+    let mut two_nodes = setup(pods, 2.0, &shared);
+    two_nodes.catalogue = types::derive(&policy(&shared), &types::price_book(&sold()).unwrap()).unwrap();
+    let outcome = play(&two_nodes);
+    assert_eq!((outcome.fates.launches, outcome.bill.gpu_seconds), (2, 8 * 7_200), "four pods a GPU");
+    assert!(outcome.idle_percent.abs() < 0.001, "{}", outcome.idle_percent);
 }
 
 #[test]
@@ -195,6 +222,57 @@ fn another_type_is_bought_while_there_is_no_stock() {
     assert!(outcome.fates.refused > 0 && outcome.fates.launches == 0);
 }
 
+/// What counts as a broken promise, each forged.
+#[test]
+fn broken_promises_are_counted() {
+    let quota = json!([{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 8 }]);
+    let mut over = setup(vec![pod(0.0, 900.0, 1, &[])], 1.0, &json!({ "quotas": quota }));
+    Arc::make_mut(&mut over.catalogue.policy).quotas[0].limit = 0;
+    let market = over.catalogue.groups.values().flat_map(|group| &group.offers).next().unwrap().market.clone();
+    let mut region = Region::new(&over);
+    region.launch(0, &market).unwrap();
+    assert_eq!(region.above_quota, 1);
+
+    let mut work = Work::new(&over);
+    work.come(0);
+    work.started("work/000000", 0);
+    Pods::evicted(&mut work, "work/000000", 60);
+    assert_eq!(work.evicted, 1);
+
+    let short = FloorStands {
+        pool: PoolName::new("gpu").unwrap(),
+        wanted: 2,
+        why: String::new(),
+        warm: 1,
+        coming: 0,
+        usd_per_hour: UsdPerHour::ZERO,
+        unmet_since: None,
+        blocked: None,
+    };
+    let coming = FloorStands { coming: 1, ..short.clone() };
+    let sold_out = FloorStands { blocked: Some("no stock".to_owned()), ..short.clone() };
+    let steps =
+        [(&short, 180, 0), (&short, 181, 1), (&coming, 500, 1), (&short, 680, 1), (&sold_out, 2_000, 1), (&short, 2_190, 11)];
+    let mut from = 0;
+    for (floor, until, unmet) in steps {
+        work.watch(std::slice::from_ref(floor), from, until);
+        assert_eq!(work.floor_unmet, unmet, "until {until}");
+        from = until;
+    }
+}
+
+/// Only spot may be bought. A pod comes soon after the node of another was released: its node is not bought again, as more is asked for.
+#[test]
+fn demand_counts_in_a_pool_without_on_demand_too() {
+    let pods = vec![pod(60.0, 1200.0, 1, &["T4"]), pod(2_300.0, 1200.0, 1, &["T4"])];
+    let on_spot = policy(&json!({ "capacity": { "prefer": ["spot"] } }));
+    let catalogue = types::derive(&on_spot, &with_spot()).unwrap();
+    let mut setup = Setup::new(demand(pods, 3.0), catalogue, 1);
+    setup.world.boot = Boot::Given(vec![300.0]);
+    let outcome = play(&setup);
+    assert_eq!((outcome.fates.launches, outcome.bought_again), (2, 0));
+}
+
 /// The types with spot at a third of the price.
 fn with_spot() -> PriceBook {
     let mut book = types::price_book(&sold()).unwrap();
@@ -222,8 +300,8 @@ fn pods_run_again(service: Service) {
     let catalogue = types::derive(&on_spot, &with_spot()).unwrap();
     // There for some hours at a time, and away for minutes: each pod loses its node.
     let spell = |mu| SpellLaw { mu, sigma: 0.3 };
-    let climate = Climate { open: spell(1.0), shut: spell(-2.0), coupling: 0.0 };
-    let spot = Spot::draw(3, &climate, catalogue.groups.values().map(|group| &group.place), 86_400 * 8, 64);
+    let zone_law = ZoneLaw { open: spell(1.0), shut: spell(-2.0), coupling: 0.0 };
+    let spot = Spot::draw(3, &zone_law, catalogue.groups.values().map(|group| &group.place), 86_400 * 8, 64);
     let mut setup = Setup::new(demand(pods, 24.0 * 7.0), catalogue, 3);
     setup.world.spot = Some(spot);
     let outcome = play(&setup);
@@ -245,27 +323,41 @@ fn an_isolated_pool_keeps_a_small_pod_off_a_large_node() {
     assert!(apart.total() < together.total() && apart.waits.p99 > 300.0);
 }
 
-/// A pod of a class that is sold out may use the next dearer type once its wait has cost as much.
-#[test]
-fn a_sold_out_class_opens_the_next() {
+/// A pod that comes then, of a class that is sold out, runs on the next dearer type.
+fn next_class_opens_for(arrives: f64) -> Outcome {
     let waiting = json!({ "isolation": { "maxCostRatio": 1 }, "waitingUsdPerGpuHour": 10 });
-    let mut setup = setup(vec![pod(60.0, 900.0, 1, &[])], 2.0, &waiting);
+    let mut setup = setup(vec![pod(arrives, 900.0, 1, &[])], 2.0, &waiting);
     let shortage = Shortage { instance_type: "g4dn.2xlarge".into(), capacity_type: None, from: 0, until: 100_000 };
     setup.world.shortages = vec![shortage];
     let outcome = play(&setup);
     assert_eq!((used(&outcome), outcome.finished), (BTreeSet::from(["g6.2xlarge"]), 1));
+    outcome
+}
+
+/// A pod of a class that is sold out may use the next dearer type once its wait has cost as much.
+#[test]
+fn a_sold_out_class_opens_the_next() {
+    next_class_opens_for(60.0);
+}
+
+/// One of the start was there before, but has not waited.
+#[test]
+fn a_pod_of_the_start_waits_before_a_dearer_class_opens() {
+    let outcome = next_class_opens_for(0.0);
+    // Half a dollar an hour more is what 3 min of waiting cost at $10; then the boot.
+    assert!(outcome.waits.p50 >= 480.0, "{:?}", outcome.waits);
 }
 
 #[test]
 fn the_same_setup_gives_the_same_outcome_alone_and_beside_others() {
     let setups: Vec<Setup> =
         [1, 1, 2].map(|seed| Setup { seed, world: World::default(), ..setup(some_pods(40, 5.0), 6.0, &json!({})) }).into();
-    let told = AtomicUsize::new(0);
+    let most_done = AtomicUsize::new(0);
     let made = side_by_side(&setups, 2, |_, done| {
-        told.fetch_max(done, Ordering::Relaxed);
+        most_done.fetch_max(done, Ordering::Relaxed);
     });
     let made: Vec<Outcome> = made.into_iter().map(|made| made.unwrap().outcome).collect();
-    assert_eq!(told.into_inner(), 3);
+    assert_eq!(most_done.into_inner(), 3);
     assert_eq!(made[0], made[1]);
     assert_ne!(made[0].bill, made[2].bill);
     assert_eq!(made[0], play(&setups[0]));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use stoker_core::base::ids::InstanceType;
+use stoker_core::base::ids::{InstanceType, PoolName};
 use stoker_core::base::units::{MiB, UsdPerHour};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
@@ -18,8 +18,7 @@ use stoker_core::policy::rules::warm_floor::{ASKED_WITHIN, FloorStands};
 
 use super::Setup;
 use super::region::Region;
-use super::types;
-use crate::demand::{self, Demand, Pod, Service};
+use crate::demand::{self, Demand, Pod, Service, types};
 use crate::in_process::desk::Desk;
 use crate::in_process::isolation::needs;
 use crate::in_process::play::{Pods, Stop};
@@ -30,7 +29,8 @@ use crate::world::draw::whole;
 /// By when a node that a floor lacks is on its way: the autoscaler's time to ask, and a minute for the pass that grows the group without it.
 const COMES_WITHIN: i64 = ASKED_WITHIN.as_secs() + 60;
 
-/// Pods of the start were there long before, so that the autoscaler does not hold them back as just created.
+/// Pods of the start were there long before, so that the autoscaler does not hold them back as just created. Isolation counts
+/// no wait before the start.
 const THERE_SINCE: i64 = -3_600;
 
 /// How things stand at a moment.
@@ -86,6 +86,10 @@ pub struct Work {
     waiting_gpus: u32,
     sample_every: i64,
     pub(super) samples: Vec<Sample>,
+    /// Since when each floor has lacked nodes of which none was on its way, though nothing kept them from being bought.
+    lacks_since: BTreeMap<PoolName, i64>,
+    /// Launches that had been refused when floors were last looked at.
+    refused: u64,
     /// Seconds in which a floor lacked nodes that nothing kept from being bought, once the autoscaler has had its time to ask.
     pub(super) floor_unmet: i64,
 }
@@ -120,6 +124,8 @@ impl Work {
             waiting_gpus: 0,
             sample_every: setup.sample_every.max(1),
             samples: Vec::new(),
+            lacks_since: BTreeMap::new(),
+            refused: 0,
             floor_unmet: 0,
             demand,
         }
@@ -230,7 +236,7 @@ fn usable<'a>(catalogue: &'a Catalogue, demand: &Demand) -> (Vec<Vec<usize>>, us
     let first = catalogue.policy.pools.first().map(|pool| pool.name.as_str()).unwrap_or_default();
     let mut pools = BTreeMap::new();
     for pool in &catalogue.policy.pools {
-        let known = types::instance_types_of(catalogue, pool.name.as_str());
+        let known = types::cheapest_of(catalogue, pool.name.as_str());
         let places: Vec<usize> = known.iter().filter_map(|of| all.binary_search(&of.name.as_str()).ok()).collect();
         let known = Demand { types: known, pods: Vec::new(), seconds: 0.0 };
         pools.insert(pool.name.as_str(), (known, places, pool));
@@ -329,13 +335,12 @@ impl Pods<Region> for Work {
     }
 
     fn elapses(&mut self, desk: &Desk<Region>, from: i64, until: i64) {
-        let unmet = |floor: &FloorStands| floor.warm + floor.coming < floor.wanted && floor.blocked.is_none();
-        // Until the autoscaler has asked for the nodes, or Stoker grows the group after that, none can be on its way.
-        let due = |floor: &FloorStands| floor.unmet_since.map_or(from, |since| since.as_second() + COMES_WITHIN);
-        let late = desk.accounts.floors.iter().filter(|floor| unmet(floor)).map(due).min();
-        if let Some(late) = late {
-            self.floor_unmet += (until - late.max(from)).max(0);
+        // Where a market refuses, another group is raised, and the autoscaler has its time once more.
+        let refused = std::mem::replace(&mut self.refused, desk.cloud.fates.refused);
+        if refused != self.refused {
+            self.lacks_since.clear();
         }
+        self.watch(&desk.accounts.floors, from, until);
         while let Some(at) = Some(self.next_sample()).filter(|at| *at < until) {
             let nodes = desk.cloud.nodes.iter().filter(|(_, n)| **n > 0).map(|(of, n)| (*of, *n)).collect();
             self.samples.push(Sample {
@@ -354,6 +359,17 @@ impl Pods<Region> for Work {
 }
 
 impl Work {
+    /// Counts for how long floors lack nodes of which none is on its way. Until the autoscaler has asked for them, or Stoker grows the
+    /// group after that, none can be.
+    pub(super) fn watch(&mut self, floors: &[FloorStands], from: i64, until: i64) {
+        let lacks = |floor: &&FloorStands| floor.warm + floor.coming < floor.wanted && floor.blocked.is_none();
+        let since = |floor: &FloorStands| (floor.pool.clone(), self.lacks_since.get(&floor.pool).copied().unwrap_or(from));
+        self.lacks_since = floors.iter().filter(lacks).map(since).collect();
+        if let Some(late) = self.lacks_since.values().map(|since| since + COMES_WITHIN).min() {
+            self.floor_unmet += (until - late.max(from)).max(0);
+        }
+    }
+
     fn next_sample(&self) -> i64 {
         self.samples.last().map_or(0, |last| last.at + self.sample_every)
     }

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Outcome;
+use super::availability::Availability;
 use super::cloud::{Cloud, SHAPES, SPOT_MILLI, Shape};
 use super::jobs::{Job, Ledger, Saving};
-use super::weather::Weather;
 use crate::in_process::play::Stop;
 
 /// How a baseline buys.
@@ -35,12 +35,12 @@ const REFUSED_FOR: i64 = 180;
 const RETRY: i64 = 120;
 
 /// Plays the jobs to their end.
-pub fn replay(baseline: Baseline, seed: u64, jobs: &[Job], weather: &Weather, saving: Saving) -> Outcome {
+pub fn replay(baseline: Baseline, seed: u64, jobs: &[Job], availability: &Availability, saving: Saving) -> Outcome {
     let mut run = Run {
         baseline,
         now: 0,
         jobs,
-        cloud: Cloud::new(seed, weather.clone()),
+        cloud: Cloud::new(seed, availability.clone()),
         ledger: Ledger::new(jobs, saving),
         nodes: BTreeMap::new(),
         waiting: BTreeSet::new(),

@@ -25,9 +25,9 @@
 //! its price, and at most as many may be off as are not asked for. That is a flow of least cost, whose optimum is whole, and it is found
 //! by shortest paths, one after the other. The tests hold it against a solver of the program as it stands above.
 
+use super::availability::Availability;
 use super::cloud::{BOOT_MEAN, LINGERS, SHAPES, SPOT_MILLI, ZONE_GPUS};
 use super::jobs::Job;
-use super::weather::Weather;
 use crate::bound::flow::Flow;
 use stoker_core::base::units::UsdMicros;
 
@@ -52,13 +52,13 @@ struct Tiers {
     boot: i64,
 }
 
-/// The bound for these jobs in this weather.
-pub fn bound(jobs: &[Job], weather: &Weather) -> UsdMicros {
+/// The bound for these jobs where spot capacity is there so.
+pub fn bound(jobs: &[Job], availability: &Availability) -> UsdMicros {
     let on_demand = SHAPES[0].on_demand.0;
     let spot = SPOT_MILLI.iter().map(|milli| on_demand * milli / 1000).collect();
     let tiers = Tiers { on_demand, spot, zone: ZONE_GPUS, boot: BOOT_MEAN };
     // Prices are in micro-dollars per hour, times in seconds.
-    UsdMicros(least(&spans(jobs, weather), &tiers) / 3600)
+    UsdMicros(least(&spans(jobs, availability), &tiers) / 3600)
 }
 
 /// What the same work costs on demand, with whole nodes never idle and no boot.
@@ -66,14 +66,14 @@ pub fn on_demand(jobs: &[Job]) -> UsdMicros {
     UsdMicros(jobs.iter().map(|job| job.work * i64::from(job.gpus)).sum::<i64>() * SHAPES[0].on_demand.0 / 3600)
 }
 
-fn spans(jobs: &[Job], weather: &Weather) -> Vec<Span> {
+fn spans(jobs: &[Job], availability: &Availability) -> Vec<Span> {
     let mut steps: Vec<(i64, i64)> = Vec::new();
     for job in jobs {
         let gpus = i64::from(job.gpus);
         steps.extend([(job.arrives, gpus), (job.arrives + job.work, -gpus)]);
     }
     let end = steps.iter().map(|(at, _)| *at).max().unwrap_or(0);
-    let changes = weather.changes().flat_map(|at| [at, at + LINGERS]).filter(|at| *at < end);
+    let changes = availability.changes().flat_map(|at| [at, at + LINGERS]).filter(|at| *at < end);
     steps.extend(changes.map(|at| (at, 0)));
     steps.sort_unstable();
     let mut spans: Vec<Span> = Vec::new();
@@ -82,8 +82,8 @@ fn spans(jobs: &[Job], weather: &Weather) -> Vec<Span> {
         let [(from, change), (until, _)] = pair else { continue };
         gpus += change;
         if until > from {
-            let has = |zone| weather.is_open(zone, *from) || weather.is_open(zone, from - LINGERS);
-            let spot = (0..weather.zones()).map(has).collect();
+            let has = |zone| availability.is_open(zone, *from) || availability.is_open(zone, from - LINGERS);
+            let spot = (0..availability.zones()).map(has).collect();
             spans.push(Span { seconds: until - from, gpus: u32::try_from(gpus).unwrap_or(0), spot });
         }
     }

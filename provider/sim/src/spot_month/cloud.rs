@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
 
-use super::weather::Weather;
+use super::availability::Availability;
 use crate::world::draw::{Seed, whole};
 
 /// A size of node.
@@ -125,7 +125,7 @@ impl Bill {
 #[derive(Debug, Clone)]
 pub struct Cloud {
     seed: Seed,
-    weather: Weather,
+    availability: Availability,
     machines: BTreeMap<u64, Machine>,
     /// What was paid so far, for machines that are gone.
     pub bill: Bill,
@@ -133,7 +133,7 @@ pub struct Cloud {
 
 impl Cloud {
     /// A region without machines.
-    pub const fn new(seed: u64, weather: Weather) -> Self {
+    pub const fn new(seed: u64, availability: Availability) -> Self {
         let bill = Bill {
             spot: UsdMicros(0),
             on_demand: UsdMicros(0),
@@ -143,7 +143,7 @@ impl Cloud {
             reclaimed: 0,
             most_vcpus: (0, 0),
         };
-        Self { seed: Seed(seed), weather, machines: BTreeMap::new(), bill }
+        Self { seed: Seed(seed), availability, machines: BTreeMap::new(), bill }
     }
 
     /// Buys a machine; `None` where there is no capacity.
@@ -155,10 +155,10 @@ impl Cloud {
         }
         let id = self.bill.launches;
         self.bill.launches += 1;
-        let mut luck = self.seed.stream("machine", &[], i64::try_from(id).unwrap_or(i64::MAX));
-        let ready = now + whole(luck.log_normal(BOOT_MEDIAN, BOOT_SIGMA)).max(1);
-        let reclaim = spot.then(|| self.weather.shuts_after(zone, now)).flatten().map(|shuts| {
-            let notice = shuts + luck.up_to(SPREAD);
+        let mut stream = self.seed.stream("machine", &[], i64::try_from(id).unwrap_or(i64::MAX));
+        let ready = now + whole(stream.log_normal(BOOT_MEDIAN, BOOT_SIGMA)).max(1);
+        let reclaim = spot.then(|| self.availability.shuts_after(zone, now)).flatten().map(|shuts| {
+            let notice = shuts + stream.up_to(SPREAD);
             (notice, notice + NOTICE)
         });
         let price = if spot { spot_price(size, zone) } else { size.on_demand };
@@ -171,13 +171,13 @@ impl Cloud {
 
     /// Zones.
     pub const fn zones(&self) -> usize {
-        self.weather.zones()
+        self.availability.zones()
     }
 
     /// GPUs that a zone sells as spot beside those that it has sold; `None` while it sells none.
     pub fn room(&self, zone: usize, now: i64) -> Option<u32> {
         let sold = || self.machines.values().filter(|m| m.spot && m.zone == zone).map(|m| m.shape().gpus).sum();
-        self.weather.is_open(zone, now).then(|| ZONE_GPUS.saturating_sub(sold()))
+        self.availability.is_open(zone, now).then(|| ZONE_GPUS.saturating_sub(sold()))
     }
 
     /// Ends a machine.
@@ -187,7 +187,7 @@ impl Cloud {
         let part = if machine.spot { &mut self.bill.spot } else { &mut self.bill.on_demand };
         *part = part.plus(paid);
         if !machine.spot {
-            let paid = machine.price.over_seconds(self.weather.all_shut(machine.launched, now));
+            let paid = machine.price.over_seconds(self.availability.all_shut(machine.launched, now));
             self.bill.no_spot = self.bill.no_spot.plus(paid);
         }
     }

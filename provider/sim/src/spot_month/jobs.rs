@@ -217,6 +217,18 @@ impl Ledger {
         i64::try_from((self.late + overdue) * 1_000_000 / (self.finished + overdue).max(1)).unwrap_or(i64::MAX)
     }
 
+    /// How much of the work was left to do at `now`, of that which jobs would have done by then had each started at once: in millionths.
+    pub fn undone_ppm(&self, now: i64) -> i64 {
+        let (mut ideal, mut undone) = (0, 0);
+        for Progress { job, left, runs, .. } in self.jobs.iter().filter(|at| at.job.arrives < now) {
+            let (there, gpus) = (now - job.arrives, i64::from(job.gpus));
+            let left = left - runs.map_or(0, |since| (now - since).max(0)).min(*left);
+            ideal += job.work.min(there) * gpus;
+            undone += (left - (job.work - there).max(0)).max(0) * gpus;
+        }
+        if ideal > 0 { undone.saturating_mul(1_000_000) / ideal } else { 0 }
+    }
+
     /// GPU-hours of work that was lost.
     pub const fn lost_gpu_hours(&self) -> i64 {
         self.lost / 3600

@@ -1,7 +1,7 @@
 //! A month of training jobs on spot capacity that comes and goes, replayed against the real decision and against what people run
 //! without it.
 //!
-//! * [`weather`]: when each zone has spot capacity, by the laws that were fitted to measured zones.
+//! * [`availability`]: when each zone has spot capacity, by the laws that were fitted to measured zones.
 //! * [`jobs`]: the work, with checkpoints, and how late it gets.
 //! * [`cloud`]: what a region sells, how its machines boot and go, and the bill.
 //! * [`stoker`]: the decision behind the model of the autoscaler, as [`crate::in_process`] plays it.
@@ -12,6 +12,7 @@
 //! The same seed gives the same month, to the second and the micro-dollar.
 
 pub mod accounts;
+pub mod availability;
 pub mod baseline;
 pub mod bound;
 pub mod cloud;
@@ -20,16 +21,15 @@ mod sold;
 pub mod stoker;
 #[cfg(test)]
 mod tests;
-pub mod weather;
 
 use serde_json::json;
 use stoker_core::base::units::UsdMicros;
 use stoker_core::policy::RawPolicy;
 
 use accounts::Accounts;
+use availability::{Availability, ZoneLaw};
 use cloud::Bill;
 use jobs::{DAY, Job, Ledger, Saving};
-use weather::{Climate, Weather};
 
 /// What is played: some days of work in one region.
 #[derive(Debug, Clone)]
@@ -39,25 +39,25 @@ pub struct Month {
     /// The work.
     pub jobs: Vec<Job>,
     /// When there is spot.
-    pub weather: Weather,
+    pub availability: Availability,
 }
 
 impl Month {
     /// Jobs that arrive in so many days and use `load` GPUs on average, in three zones. The longest job takes three days more, and
-    /// whoever lets it wait longer still: the weather goes on for twice the days and a fortnight.
-    pub fn draw(seed: u64, days: i64, load: f64, climate: &Climate) -> Self {
-        let weather = Weather::draw(seed, climate, cloud::SPOT_MILLI.len(), (2 * days + 14) * DAY);
-        Self { seed, jobs: jobs::jobs(seed, days, load), weather }
+    /// whoever lets it wait longer still: availability is drawn for twice the days and a fortnight.
+    pub fn draw(seed: u64, days: i64, load: f64, zone_law: &ZoneLaw) -> Self {
+        let availability = Availability::draw(seed, zone_law, cloud::SPOT_MILLI.len(), (2 * days + 14) * DAY);
+        Self { seed, jobs: jobs::jobs(seed, days, load), availability }
     }
 
     /// Plays a baseline.
     pub fn baseline(&self, baseline: baseline::Baseline, saving: Saving) -> Outcome {
-        baseline::replay(baseline, self.seed, &self.jobs, &self.weather, saving)
+        baseline::replay(baseline, self.seed, &self.jobs, &self.availability, saving)
     }
 
     /// The least that the work can cost.
     pub fn bound(&self) -> UsdMicros {
-        bound::bound(&self.jobs, &self.weather)
+        bound::bound(&self.jobs, &self.availability)
     }
 }
 

@@ -45,7 +45,7 @@ pub fn replay(month: &Month, policy: &RawPolicy, settings: Settings, saving: Sav
     let start = Timestamp::UNIX_EPOCH;
     let region = |error: stoker_core::base::ids::IdError| NotPlayed::Region(error.to_string());
     let catalogue = sold::catalogue(policy, start).map_err(region)?;
-    let cloud = Cloud::new(month.seed, month.weather.clone());
+    let cloud = Cloud::new(month.seed, month.availability.clone());
     let desk = Desk::new(cloud, catalogue, sold::supplier().map_err(region)?, start);
     let jobs = Jobs {
         all: &month.jobs,
@@ -58,14 +58,14 @@ pub fn replay(month: &Month, policy: &RawPolicy, settings: Settings, saving: Sav
     let mut play = Play::new(autoscaler, jobs, Loops::Prompt, start);
     play.run();
     let seconds = play.seconds();
-    let desk = play.autoscaler.door_mut();
+    let desk = play.autoscaler.provider_mut();
     let left: Vec<u64> = desk.cloud.machines().keys().copied().collect();
     for machine in left {
         desk.cloud.end(seconds, machine);
     }
     let broken = std::mem::take(&mut desk.broken);
     let Jobs { ledger, accounts, .. } = &play.pods;
-    let made = Outcome::new(&play.autoscaler.door().cloud.bill, ledger, month.jobs.len(), broken);
+    let made = Outcome::new(&play.autoscaler.provider().cloud.bill, ledger, month.jobs.len(), broken);
     Ok(Outcome { accounts: Some(*accounts), ..made })
 }
 

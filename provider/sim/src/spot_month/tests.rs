@@ -1,7 +1,7 @@
 use jiff::SignedDuration;
 
+use super::availability::GOOD;
 use super::baseline::Baseline;
-use super::weather::GOOD;
 use super::*;
 use crate::model::Settings;
 

@@ -17,7 +17,7 @@
 //! # Caveats
 //! The curves and lengths are made up in that spirit, not fitted to a trace; there is no weekend.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use rand::{Rng, SeedableRng};
@@ -140,6 +140,11 @@ fn event(kind: Kind, pool: &str, name: &str, gpus: u32, at: i64, lifetime: i64) 
     PodEvent { at: SignedDuration::from_secs(at), kind, gang: None, pod, lifetime }
 }
 
+/// The most of the last so many, of one at the least: what a horizontal autoscaler does not go below before its window is over.
+pub(crate) fn most_within(wanted: &[usize], window: usize) -> usize {
+    wanted.iter().rev().take(window.max(1)).copied().max().unwrap_or(0)
+}
+
 /// How busy an hour is, from 0 in the small hours to 1 in the afternoon: a cosine with its peak at 15:00.
 fn daylight(at: i64) -> f64 {
     let hours = f64::from(i32::try_from(at.rem_euclid(DAY)).unwrap_or_default()) / 3600.0;
@@ -154,22 +159,19 @@ fn inference(mut rng: ChaCha8Rng, pools: &Pools) -> Vec<PodEvent> {
     let mut events: Vec<PodEvent> = Vec::new();
     // Those that run, oldest first, as places in `events`.
     let mut running: Vec<usize> = Vec::new();
-    let mut lately: VecDeque<usize> = VecDeque::new();
+    let mut wanted = Vec::new();
     for step in 0..DAY / STEP {
         let at = step * STEP;
-        let wanted = whole((NIGHT + MORE_BY_DAY * daylight(at)) * rng.random_range(0.95..1.05));
-        lately.push_back(wanted);
-        if lately.len() > PATIENCE {
-            lately.pop_front();
-        }
-        while running.len() < wanted {
+        let now = whole((NIGHT + MORE_BY_DAY * daylight(at)) * rng.random_range(0.95..1.05));
+        wanted.push(now);
+        while running.len() < now {
             // The requests of one step do not come all at once.
             let arrives = at + rng.random_range(0..2 * MINUTE);
             let name = format!("replica-{:04}", events.len());
             running.push(events.len());
             events.push(event(Kind::Inference, &pools.inference, &name, 1, arrives, DAY - arrives));
         }
-        let kept = lately.iter().copied().max().unwrap_or_default().min(running.len());
+        let kept = most_within(&wanted, PATIENCE).min(running.len());
         for ended in running.split_off(kept) {
             if let Some(replica) = events.get_mut(ended) {
                 replica.lifetime = (SignedDuration::from_secs(at) - replica.at).max(SignedDuration::from_secs(1));

@@ -124,9 +124,9 @@ impl World {
     }
 
     fn launch_one(&mut self, cluster: &ClusterName, request: &LaunchRequest) -> LaunchOutcome {
-        let mut luck = self.luck("launch", &draw::lot(&request.key));
-        if luck.chance(self.config.api.error_rate) {
-            if luck.chance(0.5) {
+        let mut stream = self.stream("launch", &draw::lot(&request.key));
+        if stream.chance(self.config.api.error_rate) {
+            if stream.chance(0.5) {
                 // Carried out, and nobody hears of it; a refusal is lost as well.
                 let _lost = self.make(cluster, request);
             }
@@ -211,16 +211,16 @@ impl World {
     /// The simulated API's, in its words.
     pub fn observe(&mut self, now: Timestamp, cluster: &ClusterName) -> Result<Observation, String> {
         self.advance(now);
-        let mut luck = self.luck("observe", cluster.as_str());
-        if luck.chance(self.config.api.error_rate) {
+        let mut stream = self.stream("observe", cluster.as_str());
+        if stream.chance(self.config.api.error_rate) {
             return Err("simulated API error: the listing failed".into());
         }
-        let complete = !luck.chance(self.config.api.partial_listing_rate);
+        let complete = !stream.chance(self.config.api.partial_listing_rate);
         let mut instances: BTreeMap<ProviderId, Arc<Instance>> =
             self.machines.of(cluster).map(|instance| (instance.provider_id.clone(), Arc::clone(instance))).collect();
         if !complete {
             let all = instances.len();
-            instances.retain(|id, _| !self.luck("left out", id.as_str()).chance(LEFT_OUT));
+            instances.retain(|id, _| !self.stream("left out", id.as_str()).chance(LEFT_OUT));
             if instances.len() == all {
                 instances.pop_last();
             }
@@ -236,9 +236,9 @@ impl World {
     }
 
     fn terminate_one(&mut self, id: &ProviderId) -> Result<(), String> {
-        let mut luck = self.luck("terminate", id.as_str());
-        let failed = luck.chance(self.config.api.error_rate);
-        if !failed || luck.chance(0.5) {
+        let mut stream = self.stream("terminate", id.as_str());
+        let failed = stream.chance(self.config.api.error_rate);
+        if !failed || stream.chance(0.5) {
             let gone_at = store::after(self.now, i64::from(self.config.stop_seconds));
             if let Some(row) = self.machines.stop(id, Window { said_at: self.now, gone_at }, self.now) {
                 self.dirty.insert(row.key.clone(), row);
@@ -325,7 +325,7 @@ impl World {
     }
 
     /// What happens to one call about one thing: asked again later, it may go otherwise.
-    fn luck(&self, call: &str, about: &str) -> Stream {
+    fn stream(&self, call: &str, about: &str) -> Stream {
         self.seed.stream(call, &[about], self.now.as_microsecond())
     }
 

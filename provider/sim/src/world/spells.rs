@@ -1,5 +1,5 @@
-//! The weather of a market: when its spot machines are taken back and when it runs dry. Functions of the seed, the market and the
-//! time alone, so that nothing of it has to be stored.
+//! The spells of a market: when its spot machines are taken back and when it runs dry. Functions of the seed, the market and
+//! the time alone, so that nothing of it has to be stored.
 //!
 //! Times are whole seconds since the world's start.
 

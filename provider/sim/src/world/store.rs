@@ -90,9 +90,9 @@ impl StoredInstance {
 
     /// When it ends and why, as far as that is settled.
     pub(super) fn ended(&self) -> Option<(Timestamp, EndedWhy)> {
-        let told = self.stopping.map(|window| (window.gone_at, EndedWhy::Deleted));
+        let ended = self.stopping.map(|window| (window.gone_at, EndedWhy::Deleted));
         let taken = self.reclaim.map(|window| (window.gone_at, EndedWhy::Reclaimed));
-        told.into_iter().chain(taken).min()
+        ended.into_iter().chain(taken).min()
     }
 
     /// The machine as its supplier shows it.

@@ -22,7 +22,7 @@ impl Recording {
     pub(super) fn look(&mut self, now: Timestamp, cluster: &MemoryCluster) {
         let same = |one: &RecordedPod| {
             let pod = cluster.pod(&one.name).filter(|pod| pod.created_at == one.created);
-            pod.is_some_and(|pod| pod.node.as_ref() == Some(&one.node))
+            pod.is_some_and(|pod| machine_of(cluster, pod) == Some(one.node.as_str()))
         };
         let gone: Vec<String> = self.running.iter().filter(|(_, pod)| !same(pod)).map(|(name, _)| name.clone()).collect();
         for mut pod in gone.iter().filter_map(|name| self.running.remove(name)) {
@@ -30,7 +30,7 @@ impl Recording {
             self.ended.push(pod);
         }
         for pod in cluster.all_pods() {
-            if let Some(node) = pod.node.as_ref().filter(|_| !self.running.contains_key(&pod.id)) {
+            if let Some(node) = machine_of(cluster, pod).filter(|_| !self.running.contains_key(&pod.id)) {
                 let number = self.running.len() + self.ended.len();
                 self.running.insert(pod.id.clone(), recorded(pod, node, number, now));
             }
@@ -42,6 +42,11 @@ impl Recording {
         let came = self.ended.into_iter().chain(self.running.into_values()).collect();
         PodChanges { came, ended: BTreeMap::new() }
     }
+}
+
+/// The machine that a pod runs on. The demo's service sees no Nodes, so that machines go by their own names in its journal.
+fn machine_of<'a>(cluster: &'a MemoryCluster, pod: &PodView) -> Option<&'a str> {
+    cluster.node(pod.node.as_deref()?).map(|node| node.provider_id.as_str())
 }
 
 fn recorded(pod: &PodView, node: &str, number: usize, now: Timestamp) -> RecordedPod {

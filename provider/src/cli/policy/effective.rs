@@ -28,7 +28,7 @@ use stoker_core::policy::{
 };
 
 /// The policy as a file that says everything: read again, it is the same policy.
-pub(super) fn effective(policy: &Policy) -> RawPolicy {
+pub(in crate::cli) fn effective(policy: &Policy) -> RawPolicy {
     let Policy {
         cluster,
         boot_deadline,

@@ -8,7 +8,11 @@ use stoker_sim::model::Scoring;
 use stoker_sim::simulate::outcome::{Outcome, Violations};
 
 use super::super::out::Money;
+use super::baselines::{self, Baseline};
 use stoker_service::print::{count, paragraph, table, wrapped};
+
+/// Work that may be left to do at the end where the bill is compared with the bound, in millionths.
+const MOST_UNDONE_PPM: i64 = 10_000;
 
 /// Policies that a table has next to each other; more go below.
 const ACROSS: usize = 3;
@@ -24,6 +28,9 @@ pub(super) struct Report {
     scoring: &'static str,
     seeds: Vec<u64>,
     policies: Vec<PolicyRow>,
+    /// What the same pods cost without Stoker, where that is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    baselines: Vec<Baseline>,
     /// What was left out, and promises that were broken.
     notes: Vec<String>,
 }
@@ -50,6 +57,8 @@ struct Spread {
     /// Of the sample; left out for one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     standard_deviation: Option<f64>,
+    /// How many runs have the figure.
+    runs: usize,
 }
 
 /// What came of a policy with a seed.
@@ -67,12 +76,12 @@ pub(super) struct Run {
     reserved: Money,
     on_demand: Money,
     spot: Money,
-    /// The least that any fleet of the policy could pay; left out where the bound does not apply.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The least that any fleet of the policy could pay; `None` where the bound does not apply.
     at_least: Option<Money>,
-    /// What was paid, in units of that.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What was paid, in units of that; `None` where more than a hundredth of the work was left to do at the end, and so not paid for.
     paid_to_least: Option<f64>,
+    /// How much of the work was left to do at the end that would have been done had each pod started at once.
+    undone_percent: f64,
     idle_percent: f64,
     wait_p50_seconds: f64,
     wait_p95_seconds: f64,
@@ -107,7 +116,7 @@ struct Figure {
     of: fn(&Run) -> Option<f64>,
 }
 
-const FIGURES: [Figure; 19] = [
+const FIGURES: [Figure; 20] = [
     Figure { name: "paid", label: "paid", unit: Unit::Usd, of: |run| Some(usd(&run.paid)) },
     Figure { name: "reserved", label: "  reserved", unit: Unit::Usd, of: |run| Some(usd(&run.reserved)) },
     Figure { name: "onDemand", label: "  on-demand", unit: Unit::Usd, of: |run| Some(usd(&run.on_demand)) },
@@ -130,14 +139,17 @@ const FIGURES: [Figure; 19] = [
     Figure { name: "boughtAgain", label: "bought again", unit: Unit::Count, of: |run| Some(whole(run.bought_again)) },
     Figure { name: "interruptions", label: "pods interrupted", unit: Unit::Count, of: |run| Some(whole(run.interruptions)) },
     Figure { name: "waiting", label: "pods waiting at the end", unit: Unit::Count, of: |run| Some(whole(run.waiting)) },
+    Figure { name: "undonePercent", label: "work undone at the end", unit: Unit::Percent, of: |run| Some(run.undone_percent) },
     Figure { name: "latePercent", label: "pods late", unit: Unit::Percent, of: |run| Some(run.late_percent) },
     Figure { name: "brokenPromises", label: "broken promises", unit: Unit::Count, of: |run| Some(whole(run.broken_promises)) },
 ];
 
-const EXPLAINED: &str = "Lower bound: the least that any fleet of the policy's instance types could pay if it knew the future. Flaps: \
-                         nodes released within 15 min of their order. Bought again: nodes bought within 15 min of the release of \
+const EXPLAINED: &str = "Lower bound: the least that any fleet of the policy's instance types could pay if it knew the future. Where \
+                         more than 1 % of the work is undone at the end, which is not paid for, there is no ratio. Flaps: nodes released within 15 min of their order. Bought again: nodes bought within 15 min of the release of \
                          one of their type, with no more demand. Late: done, or still not done, later than 1.25 × their run \
-                         time and 10 min. A pod that waits at the end has cost nothing.";
+                         time and 10 min. Broken promises, of which there should be none: launches above a quota, pods that \
+                         the autoscaler evicted, plans that failed their check, and one where a warm floor lacked nodes for \
+                         more than 3 min while none was coming, none was refused and nothing kept them from being bought.";
 
 impl PolicyRow {
     pub(super) fn new(policy: &str) -> Self {
@@ -151,6 +163,10 @@ impl PolicyRow {
 }
 
 impl Run {
+    pub(super) const fn paid(&self) -> UsdMicros {
+        UsdMicros(self.paid.micro_usd)
+    }
+
     pub(super) fn of(seed: u64, outcome: &Outcome, least: Option<UsdMicros>) -> Self {
         let Outcome { bill, fates, waits, violations, .. } = outcome;
         let paid = outcome.total();
@@ -165,7 +181,8 @@ impl Run {
             on_demand: bill.on_demand.into(),
             spot: bill.spot.into(),
             at_least: least.map(Money::from),
-            paid_to_least: least.filter(|least| least.0 > 0).as_ref().map(ratio),
+            paid_to_least: least.filter(|least| least.0 > 0 && outcome.undone_ppm <= MOST_UNDONE_PPM).as_ref().map(ratio),
+            undone_percent: rounded(millionths(outcome.undone_ppm) * 100.0),
             idle_percent: rounded(outcome.idle_percent),
             wait_p50_seconds: rounded(waits.p50),
             wait_p95_seconds: rounded(waits.p95),
@@ -191,7 +208,9 @@ pub(super) fn broken(policy: &str, seed: u64, violations: &Violations) -> Vec<St
     let Violations { above_quota, floor_seconds, evicted, broken } = violations;
     let counts = [
         (*above_quota > 0).then(|| format!("{} above a quota", count(*above_quota, "launch"))),
-        (*floor_seconds > 0).then(|| format!("a warm floor lacked nodes for {floor_seconds} s, and none was coming")),
+        (*floor_seconds > 0).then(|| {
+            format!("a warm floor lacked nodes for {floor_seconds} s beyond the 3 min that it has, and none was coming")
+        }),
         (*evicted > 0).then(|| format!("the autoscaler evicted {}", count(*evicted, "pod"))),
     ];
     // A fault that stays comes again at every pass.
@@ -206,7 +225,10 @@ pub(super) fn broken(policy: &str, seed: u64, violations: &Violations) -> Vec<St
 impl Spread {
     /// `None` where no run has the figure.
     fn of(figure: &Figure, runs: &[Run]) -> Option<Self> {
-        let values: Vec<f64> = runs.iter().map(figure.of).collect::<Option<_>>()?;
+        let values: Vec<f64> = runs.iter().filter_map(figure.of).collect();
+        if values.is_empty() {
+            return None;
+        }
         let of = |count: usize| u32::try_from(count).map_or(f64::INFINITY, f64::from);
         let mean = values.iter().sum::<f64>() / of(values.len().max(1));
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -218,10 +240,16 @@ impl Spread {
             Unit::Ratio => "ratio",
             Unit::Count => "count",
         };
-        Some(Self { figure: figure.name, unit, mean: rounded(mean), standard_deviation: deviation.map(rounded) })
+        Some(Self {
+            figure: figure.name,
+            unit,
+            mean: rounded(mean),
+            standard_deviation: deviation.map(rounded),
+            runs: values.len(),
+        })
     }
 
-    fn shown(&self, unit: Unit) -> String {
+    fn shown(&self, unit: Unit, of: usize) -> String {
         let figure = |value: f64| match unit {
             Unit::Usd | Unit::Ratio => format!("{value:.2}"),
             Unit::Percent => format!("{value:.1}"),
@@ -235,7 +263,8 @@ impl Spread {
             Unit::Ratio | Unit::Count => ("", ""),
         };
         let deviation = self.standard_deviation.map_or_else(String::new, |deviation| format!(" ± {}", figure(deviation)));
-        format!("{before}{}{deviation}{after}", figure(self.mean))
+        let some = if self.runs < of { format!(" ({} of {of})", self.runs) } else { String::new() };
+        format!("{before}{}{deviation}{after}{some}", figure(self.mean))
     }
 }
 
@@ -246,6 +275,7 @@ impl Report {
         seconds: f64,
         seeds: &[u64],
         policies: Vec<PolicyRow>,
+        baselines: Vec<Baseline>,
         notes: Vec<String>,
     ) -> Self {
         let scoring = match scoring {
@@ -254,7 +284,7 @@ impl Report {
             Scoring::FirstFit => "first-fit",
         };
         let policies = policies.into_iter().map(PolicyRow::summed_up).collect();
-        Self { workload, seconds, scoring, seeds: seeds.to_vec(), policies, notes }
+        Self { workload, seconds, scoring, seeds: seeds.to_vec(), policies, baselines, notes }
     }
 
     /// A column a policy, a row a figure.
@@ -271,16 +301,24 @@ impl Report {
             let names: Vec<&str> = policies.iter().map(|row| row.policy.as_str()).collect();
             let header: Vec<&str> = std::iter::once("").chain(names.iter().copied()).collect();
             let row = |figure: &Figure| {
-                let of =
-                    |row: &PolicyRow| Spread::of(figure, &row.runs).map_or_else(|| "-".to_owned(), |of| of.shown(figure.unit));
+                let of = |row: &PolicyRow| {
+                    Spread::of(figure, &row.runs).map_or_else(|| "-".to_owned(), |of| of.shown(figure.unit, row.runs.len()))
+                };
                 std::iter::once(figure.label.to_owned()).chain(policies.iter().map(of)).collect()
             };
             let _ = writeln!(text, "{}", table(&header, &names, FIGURES.iter().map(row).collect()));
+        }
+        if !self.baselines.is_empty() {
+            let _ = writeln!(text, "{}", baselines::table_of(&self.baselines));
         }
         for note in &self.notes {
             text.push_str(&paragraph("note:", note));
         }
         text.push_str(&wrapped("", EXPLAINED));
+        if !self.baselines.is_empty() {
+            text.push('\n');
+            text.push_str(&wrapped("", &baselines::explained(self.seeds.len())));
+        }
         text
     }
 }
@@ -289,7 +327,7 @@ fn usd(money: &Money) -> f64 {
     millionths(money.micro_usd)
 }
 
-fn millionths(of: i64) -> f64 {
+pub(super) fn millionths(of: i64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "sums of money here are far below 2^53 micro-dollars")]
     let of = of as f64;
     of / 1e6
@@ -300,6 +338,6 @@ fn whole(count: u64) -> f64 {
 }
 
 /// To three decimals.
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

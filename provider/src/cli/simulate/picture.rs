@@ -8,6 +8,8 @@ use stoker_core::market::offer::CapacityType;
 use stoker_sim::simulate::outcome::Outcome;
 use stoker_sim::simulate::work::Sample;
 
+use crate::cli::not_drawn::NotDrawn;
+
 /// Sizes in pixels.
 const COLUMN: u32 = 620;
 const LEGEND: u32 = 230;
@@ -34,17 +36,6 @@ pub(super) struct Column<'a> {
     pub(super) outcome: &'a Outcome,
     /// GPUs of a node of each instance type.
     pub(super) gpus: BTreeMap<String, u32>,
-}
-
-/// Why there is no picture.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct NotDrawn(String);
-
-impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for NotDrawn {
-    fn from(error: DrawingAreaErrorKind<E>) -> Self {
-        Self(error.to_string())
-    }
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use stoker_journal::{Journal, Place, PodSpan, RecordedPod};
 use stoker_service::print::count;
-use stoker_sim::demand::{Pod, Room, Service};
+use stoker_sim::demand::{Pod, Resources, Service};
 
 use super::super::exit::{CliError, NotFound};
 use super::workload::LeftOut;
@@ -54,6 +54,11 @@ pub(super) async fn read(place: Place, asked: &Asked) -> Result<Recorded, CliErr
                 .to_owned(),
         ));
     };
+    if let (Some(since), Some(until)) = (asked.since, asked.until)
+        && since >= until
+    {
+        return Err(CliError::Usage(format!("--since {since} is not before --until {until}: swap them, or leave one out")));
+    }
     let Some((window, mut notes)) = window(known, asked) else {
         return Err(none(format!("it has them from {} to {}; give --since and --until within that", known.since, known.until)));
     };
@@ -116,7 +121,7 @@ fn playable(recorded: &RecordedPod, PodSpan { since, until }: PodSpan) -> Result
         name: recorded.name.to_string(),
         arrives: seconds(arrives.duration_since(since)),
         runs: seconds(runs).max(1.0),
-        requests: Room { gpus, milli_cpu: recorded.milli_cpu, memory_mib: recorded.memory_mib },
+        requests: Resources { gpus, milli_cpu: recorded.milli_cpu, memory_mib: recorded.memory_mib },
         gpu_milli: 1_000,
         models: recorded.models.clone(),
         service: Service::Other,

@@ -8,8 +8,7 @@ use stoker_core::base::ids::GpuModel;
 use stoker_core::base::units::UsdMicros;
 use stoker_sim::demand::file::{self, Against, Home};
 use stoker_sim::demand::openb::{self, Selection};
-use stoker_sim::demand::{Demand, InstanceType, Pod, Room, day};
-use stoker_sim::simulate::types;
+use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, day, types};
 use stoker_sim::workload::Kind;
 
 use super::super::exit::CliError;
@@ -120,7 +119,8 @@ impl Demands {
             };
             let word = format!("{kind:?} pod").to_lowercase();
             let pods = count(pods, &word);
-            Some(format!("left out of all runs: {pods}; {why}"))
+            let over = if seeds.len() > 1 { format!(" over {} seeds", seeds.len()) } else { String::new() };
+            Some(format!("left out of all runs: {pods}{over}; {why}"))
         });
         let notes = notes.collect();
         let mut of_runs = Vec::new();
@@ -167,7 +167,7 @@ impl Demands {
     /// The published trace, from its dense part on.
     fn of_trace(shown: &str, text: &str, days: Option<u32>, seeds: &[u64], policies: &[Tried]) -> Result<Self, CliError> {
         // One that holds any pod of each model: what a policy has for them is looked at below, pod by pod.
-        let holds_all = Room { gpus: u32::MAX, milli_cpu: u32::MAX, memory_mib: u32::MAX };
+        let holds_all = Resources { gpus: u32::MAX, milli_cpu: u32::MAX, memory_mib: u32::MAX };
         let any = |(_, model): &(&str, &str)| InstanceType {
             name: (*model).to_owned(),
             model: (*model).to_owned(),

@@ -280,13 +280,13 @@ impl Scene {
         let mut news = Vec::new();
         for (name, probe) in &mut self.probes {
             probe.set_load(loads.remove(name).unwrap_or_default(), now);
-            let known = NodeName::find(&self.autoscaler.door().seen, name.as_str()).is_some();
+            let known = NodeName::find(&self.autoscaler.provider().seen, name.as_str()).is_some();
             if probe.advance(held.contains(name), ours, now) || !known {
                 news.push((NodeName::new(name).unwrap(), Arc::new(probe.digest.seen().clone())));
             }
         }
         let probes = &self.probes;
-        let desk = self.autoscaler.door_mut();
+        let desk = self.autoscaler.provider_mut();
         let before = desk.seen.len();
         desk.seen.retain(|name, _| probes.contains_key(name.as_str()));
         self.news |= !news.is_empty() || desk.seen.len() != before;

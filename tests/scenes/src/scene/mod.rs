@@ -154,11 +154,11 @@ impl Scene {
     }
 
     pub(crate) const fn desk(&self) -> &Desk {
-        self.autoscaler.door()
+        self.autoscaler.provider()
     }
 
     pub(crate) const fn desk_mut(&mut self) -> &mut Desk {
-        self.autoscaler.door_mut()
+        self.autoscaler.provider_mut()
     }
 
     /// Lets so much time pass.

@@ -91,7 +91,7 @@ impl Scene {
 
     /// What floors want, each time anything may be different.
     pub(super) fn notes_floors(&mut self) {
-        for floor in &self.autoscaler.door().accounts.floors {
+        for floor in &self.autoscaler.provider().accounts.floors {
             let level = self.truth.levels.entry(floor.pool.clone()).or_default();
             level.rises += floor.wanted.saturating_sub(level.wanted);
             level.wanted = floor.wanted;

@@ -72,6 +72,13 @@ pub(crate) fn draw(title: &str, [ours, others]: &[Series; 2]) -> Result<String> 
             });
             chart.draw_series(words).map_err(failed)?;
         }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .border_style(OTHERS)
+            .label_font((FONT, 12))
+            .draw()
+            .map_err(failed)?;
         root.present().map_err(failed)?;
     }
     Ok(svg)

@@ -48,7 +48,7 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// A few days and one seed, for CI
-    #[arg(long, conflicts_with_all = ["trace", "types", "seeds", "days"])]
+    #[arg(long, conflicts_with_all = ["trace", "half", "types", "seeds", "days"])]
     quick: bool,
 }
 

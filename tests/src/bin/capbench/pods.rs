@@ -12,7 +12,7 @@ use stoker_sim::peers::{self, Boots, Policy};
 use crate::frontier::{Point, Series};
 use crate::report::{Report, Table};
 use crate::stoker::{self, EQUAL_COST, Job, Variant};
-use crate::table::{self, COMMITTED, Row, cost, dollars, ratio};
+use crate::table::{self, COMMITTED, Row, cost, dollars, known, ratio};
 use crate::workloads::{MODELS, Workload};
 
 /// Seconds between two samples of a run.
@@ -26,18 +26,24 @@ const WAYS: [Variant; 3] = [
 ];
 
 /// From the least cost to the least waiting, by what an operator can set. The default is one of them.
-const FRONTIER: [Variant; 10] = [
-    Variant::tuned("", "2", "window: fixed, scaleDown: 1s", "").undelayed("windows of 1 s, delays 0"),
+const FRONTIER: [Variant; 11] = [
+    Variant::tuned("", "2", SHORTEST, "").undelayed("windows of 1 s, delays 0"),
     Variant::tuned("waiting $1", "1", EQUAL_COST, ""),
     Variant::DEFAULT,
     Variant::tuned("waiting $4, 20 min", "4", "window: equalCost, scaleDown: 20m", ""),
     Variant::tuned("waiting $8, 20 min", "8", "window: equalCost, scaleDown: 20m", ""),
     Variant::tuned("1 warm node", "2", EQUAL_COST, "{ nodes: 1 }"),
     Variant::tuned("2 warm nodes", "2", EQUAL_COST, "{ nodes: 2 }"),
-    Variant::tuned("", "1", EQUAL_COST, "{ nodes: 1 }").undelayed("1 warm node, waiting $1, delays 0"),
-    Variant::tuned("floor by quantile", "2", EQUAL_COST, "{ quantile: {} }"),
-    Variant::tuned("", "2", EQUAL_COST, "{ quantile: { p: 50% } }").undelayed("floor by quantile 50 %, delays 0"),
+    Variant::tuned("floor by quantile", "2", EQUAL_COST, BY_QUANTILE),
+    Variant::tuned("", "0.5", SHORTEST, BY_QUANTILE).undelayed("by quantile, waiting $0.50, 1 s, delays 0"),
+    Variant::tuned("", "1", SHORTEST, BY_QUANTILE).undelayed("by quantile, waiting $1, 1 s, delays 0"),
+    Variant::tuned("", "4", SHORTEST, "{ quantile: { horizon: 3m } }").undelayed("within 3 min, waiting $4, 1 s, delays 0"),
 ];
+
+/// Nodes may idle no longer than they have to live.
+const SHORTEST: &str = "window: fixed, scaleDown: 1s";
+/// As many as came at once in the past, of each instance type.
+const BY_QUANTILE: &str = "{ quantile: {} }";
 
 /// Of the short form.
 const SHORT_FRONTIER: usize = 3;
@@ -74,7 +80,7 @@ pub(crate) fn compare(workload: &Workload, seeds: u64, short: bool, report: &mut
     report.line(&format!("commit: with a commitment that costs {} of its value, over the bound with one", share(COMMITTED)))?;
     table::head(report)?;
     let name = &workload.short;
-    let mut summary = Table::new(&[&format!("{name} × bound"), "p95 s", "flaps"]);
+    let mut summary = Table::new(&[&format!("{name} × bound"), "p95 s", "flaps", "bought again"]);
     let fixed = [
         ("lower bound", least),
         ("static fleet of the peak, ideal", dollars(bound.static_peak())),
@@ -104,7 +110,9 @@ pub(crate) fn compare(workload: &Workload, seeds: u64, short: bool, report: &mut
     }
     for row in others.iter().map(|(_, row)| row).chain(&rows) {
         let means = row.means();
-        let cells = [ratio(means.usd / least), format!("{:.0}", means.p95), format!("{:.0}", means.flaps)];
+        let counts = [means.flaps, means.again].map(known);
+        let [flaps, again] = counts;
+        let cells = [ratio(means.usd / least), format!("{:.0}", means.p95), flaps, again];
         summary.row(&row.name, &cells);
     }
     let found = |name: &str| rows.iter().find(|row| row.name == name).context("a row of Stoker");

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use stoker_service::print::{NotWritten, say};
 
+/// The file of what is printed.
+const PRINTED: &str = "printed.txt";
+
 /// All that was found.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
@@ -16,12 +19,14 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A report that is kept in that folder too.
+    /// A report that is kept in that folder too. The folder is written to at once, so that a run of an hour is not lost on it.
     pub(crate) fn new(out: Option<PathBuf>) -> Result<Self> {
         if let Some(dir) = &out {
-            std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+            std::fs::create_dir_all(dir).with_context(|| format!("--out {}", dir.display()))?;
         }
-        Ok(Self { out, ..Self::default() })
+        let report = Self { out, ..Self::default() };
+        report.keep(PRINTED, "")?;
+        Ok(report)
     }
 
     /// Prints a line.
@@ -46,7 +51,7 @@ impl Report {
     pub(crate) fn keep(&self, name: &str, text: &str) -> Result<()> {
         let Some(dir) = &self.out else { return Ok(()) };
         let file = dir.join(name);
-        std::fs::write(&file, text).with_context(|| file.display().to_string())
+        std::fs::write(&file, text).with_context(|| format!("--out: {}", file.display()))
     }
 
     /// Keeps a table for a page.
@@ -56,7 +61,7 @@ impl Report {
 
     /// Keeps what was printed; an error where something does not hold that has to.
     pub(crate) fn finish(self) -> Result<()> {
-        self.keep("printed.txt", &self.text)?;
+        self.keep(PRINTED, &self.text)?;
         anyhow::ensure!(!self.failed, "see FAIL and BROKEN above");
         Ok(())
     }

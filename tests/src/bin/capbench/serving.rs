@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use stoker_core::base::units::{Milli, UsdMicros, UsdPerHour};
 use stoker_sim::bound::levels::{self, Node};
 use stoker_sim::demand::synthetic::{self, Serving};
-use stoker_sim::demand::{Demand, InstanceType, Pod, Room, Service};
+use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, Service};
 use stoker_sim::peers::serving::{Reactive, Wanted, serve};
 use stoker_sim::simulate::outcome::Outcome;
 
@@ -43,7 +43,7 @@ pub(crate) fn compare(days: u32, report: &mut Report) -> Result<()> {
     let node = InstanceType {
         name: "p5.4xlarge".to_owned(),
         model: MODEL.to_owned(),
-        allocatable: Room { gpus: 1, milli_cpu: 15_890, memory_mib: 245_000 },
+        allocatable: Resources { gpus: 1, milli_cpu: 15_890, memory_mib: 245_000 },
         hourly: UsdMicros(HOURLY.0),
     };
     let serving = synthetic::replicas(1, days);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use jiff::SignedDuration;
 use stoker_core::policy::{Policy, RawPolicy};
-use stoker_sim::demand::Demand;
+use stoker_sim::demand::{Demand, types};
 use stoker_sim::model::{Scoring, Settings};
+use stoker_sim::simulate::Setup;
 use stoker_sim::simulate::outcome::Outcome;
 use stoker_sim::simulate::side_by_side::side_by_side;
-use stoker_sim::simulate::{Setup, types};
 
 /// One way to run Stoker.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use stoker_core::base::units::{Milli, UsdMicros};
 use stoker_sim::peers::{self, commit};
-use stoker_sim::simulate::outcome::{Outcome, Violations};
+use stoker_sim::simulate::outcome::Outcome;
 
 use crate::report::Report;
 
@@ -129,8 +129,9 @@ impl Row {
 
     pub(crate) fn print(&self, report: &mut Report, least: f64, committed: f64) -> Result<()> {
         let means = self.means();
-        let deviation = mean(self.runs.iter().map(|run| (run.usd - means.usd).powi(2))).sqrt();
-        let known = |value: f64| if value.is_nan() { String::new() } else { format!("{value:.0}") };
+        let squares: f64 = self.runs.iter().map(|run| (run.usd - means.usd).powi(2)).sum();
+        #[expect(clippy::cast_precision_loss, reason = "runs are few")]
+        let deviation = (squares / self.runs.len().saturating_sub(1).max(1) as f64).sqrt();
         let (again, unready) = (known(means.again), known(means.unready));
         report.line(&format!(
             "{:<46} {:>7.0} {deviation:>5.0} {:>7.3} {:>7.3} {:>6.1} {:>4.0} {:>4.0} {:>4.0} {:>6.2} {:>8.0} {:>6.0} {again:>5} {unready:>7} {:>6.0}",
@@ -152,11 +153,14 @@ impl Row {
     }
 }
 
-/// Promises that a run broke. How long a warm floor was short is a figure of its own: the autoscaler raises no group to its least size
-/// while pods wait, and Stoker grows it only after that.
+/// A count; nothing where it is unknown.
+pub(crate) fn known(count: f64) -> String {
+    if count.is_nan() { String::new() } else { format!("{count:.0}") }
+}
+
+/// Promises that a run broke.
 pub(crate) fn broken(outcome: &Outcome) -> Option<String> {
-    let promises = Violations { floor_seconds: 0, ..outcome.violations.clone() };
-    promises.any().then(|| format!("{promises:?}"))
+    outcome.violations.any().then(|| format!("{:?}", outcome.violations))
 }
 
 /// The line above the rows.

@@ -3,12 +3,12 @@
 use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
 use stoker_core::base::units::{Milli, UsdMicros};
-use stoker_sim::demand::{Demand, InstanceType, Pod, Room, Service};
+use stoker_sim::demand::{Demand, InstanceType, Pod, Resources, Service};
 use stoker_sim::model::Settings;
 use stoker_sim::peers::{self, Boots, Looks, Market, Policy, SpotPool};
+use stoker_sim::spot_month::availability::{GOOD, GOOD_APART};
 use stoker_sim::spot_month::cloud::{SHAPES, SPOT_MILLI, ZONE_GPUS};
 use stoker_sim::spot_month::jobs::Saving;
-use stoker_sim::spot_month::weather::{GOOD, GOOD_APART};
 use stoker_sim::spot_month::{Month, Outcome, policy, stoker};
 
 use crate::report::{Report, Table};
@@ -58,8 +58,8 @@ pub(crate) fn compare(seeds: u64, days: u32, report: &mut Report) -> Result<()> 
     report.line("others: a job that lost its node starts again at once, without a restart")?;
     report.line(&format!("{:<52} {:>8} {:>7} {:>7} {:>11}", "policy", "USD", "x bound", "late %", "interrupted"))?;
     let mut tables = Vec::new();
-    for (place, climate) in [("", &GOOD), ("zones apart: ", &GOOD_APART)] {
-        let months: Vec<Month> = (0..seeds).map(|seed| Month::draw(seed, i64::from(days), LOAD, climate)).collect();
+    for (place, zone_law) in [("", &GOOD), ("zones apart: ", &GOOD_APART)] {
+        let months: Vec<Month> = (0..seeds).map(|seed| Month::draw(seed, i64::from(days), LOAD, zone_law)).collect();
         let bounds: Vec<f64> = months.iter().map(|month| dollars(month.bound())).collect();
         let least = mean(bounds.iter().copied());
         report.line(&format!("{:<52} {least:>8.0} {:>7.3}", format!("{place}lower bound"), 1.0))?;
@@ -121,14 +121,14 @@ fn peer(month: &Month, bound: f64, policy: &Policy, saving: Saving) -> Result<Fi
     let types = SHAPES.iter().map(|shape| InstanceType {
         name: shape.name.to_owned(),
         model: "V100".to_owned(),
-        allocatable: Room { gpus: shape.gpus, milli_cpu: shape.vcpus * 1000, memory_mib: 1024 * 61 * shape.gpus },
+        allocatable: Resources { gpus: shape.gpus, milli_cpu: shape.vcpus * 1000, memory_mib: 1024 * 61 * shape.gpus },
         hourly: UsdMicros(shape.on_demand.0),
     });
     let pods = month.jobs.iter().enumerate().map(|(number, job)| Pod {
         name: format!("job-{number}"),
         arrives: job.arrives as f64,
         runs: job.work as f64,
-        requests: Room { gpus: job.gpus, milli_cpu: 6_000 * job.gpus, memory_mib: 50_000 * job.gpus },
+        requests: Resources { gpus: job.gpus, milli_cpu: 6_000 * job.gpus, memory_mib: 50_000 * job.gpus },
         gpu_milli: 1000,
         models: Vec::new(),
         service: Service::BestEffort,
@@ -154,5 +154,5 @@ fn peer(month: &Month, bound: f64, policy: &Policy, saving: Saving) -> Result<Fi
 }
 
 fn room(month: &Month, zone: usize, at: i64) -> u32 {
-    if month.weather.is_open(zone, at) { ZONE_GPUS } else { 0 }
+    if month.availability.is_open(zone, at) { ZONE_GPUS } else { 0 }
 }

@@ -8,8 +8,7 @@ use serde::Deserialize;
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
 use stoker_service::price_tables;
 use stoker_sim::demand::openb::{self, Part, Selection};
-use stoker_sim::demand::{Demand, InstanceType, Room, synthetic};
-use stoker_sim::simulate::types;
+use stoker_sim::demand::{Demand, InstanceType, Resources, synthetic, types};
 
 use crate::stoker::Variant;
 
@@ -83,7 +82,7 @@ impl TypeLine {
         ensure!(MODELS.contains(&model.as_str()), "no pod runs on model {model:?}: write one of {}", MODELS.join(", "));
         ensure!(gpus > 0 && milli_cpu > 0 && memory_mib > 0, "{name} has nothing for pods: write what it leaves to them");
         ensure!(hourly.0 > 0, "{name} costs nothing: write its price");
-        let allocatable = Room { gpus, milli_cpu, memory_mib };
+        let allocatable = Resources { gpus, milli_cpu, memory_mib };
         Ok(InstanceType { name, model, allocatable, hourly: UsdMicros(hourly.0) })
     }
 }
@@ -91,10 +90,10 @@ impl TypeLine {
 /// The types of a file; all that is wrong with it at once.
 pub(crate) fn read_types(path: &Path) -> Result<Vec<InstanceType>> {
     let file = path.display();
-    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    let text = std::fs::read(path).with_context(|| format!("--types {file}"))?;
     let mut lines = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_slice());
     let (mut types, mut faults): (Vec<InstanceType>, Vec<String>) = (Vec::new(), Vec::new());
-    let head = lines.headers()?.clone();
+    let head = lines.headers().with_context(|| file.to_string())?.clone();
     ensure!(head.iter().eq(COLUMNS), "{file}:1: begin with the columns {}", COLUMNS.join(","));
     for line in lines.records() {
         let at = |position: Option<&csv::Position>| format!("{file}:{}", position.map_or(1, csv::Position::line));

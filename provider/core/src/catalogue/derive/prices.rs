@@ -9,6 +9,7 @@ use crate::market::price::{Entry, Quote, QuoteKind};
 use crate::policy::Policy;
 
 /// The policy's own prices, ready to be looked up.
+#[derive(Debug)]
 pub(crate) struct OperatorPrices {
     zoned: BTreeMap<Market, Quote>,
     regional: BTreeMap<(Cloud, String, String, CapacityType), Quote>,

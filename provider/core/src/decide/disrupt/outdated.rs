@@ -23,6 +23,7 @@ use crate::limits::usage::Usage;
 use crate::plan::{Ending, HoldFor};
 use crate::policy::Pool;
 use crate::policy::rules::outdated::OutdatedRules;
+use crate::policy::rules::warm_floor::Places;
 use crate::state::disruption::{Disruption, DrainReason};
 use crate::state::outdated::OutdatedNode;
 use crate::state::record::{Phase, PodsSeen, Record};
@@ -159,9 +160,11 @@ pub(in super::super) fn begin_next<'a>(pass: &Pass<'a>, changes: &mut Changes<'a
     }
     let counts = floors::count(pass, changes);
     for (at, (pool, tally)) in pools.iter().zip(tallies).enumerate() {
-        let wanted = changes.floors.get(at).and_then(Option::as_ref).map_or(0, |wanted| wanted.nodes);
-        let lacks = counts.get(at).is_some_and(|count| count.missing(wanted) > 0) || tally.ready < pool.limits.min_nodes;
-        begin_one(pass, changes, pool, tally, lacks);
+        let wanted = changes.floors.get(at).and_then(Option::as_ref);
+        let missing = counts.get(at).zip(wanted).map(|(count, wanted)| count.fill(wanted).missing);
+        let mut lacking = missing.unwrap_or_default();
+        lacking.any = lacking.any.saturating_add(pool.limits.min_nodes.saturating_sub(tally.ready));
+        begin_one(pass, changes, pool, tally, &lacking);
     }
 }
 
@@ -190,7 +193,8 @@ fn due(
     (may_go && allowed).then_some(due)
 }
 
-fn begin_one<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, pool: &Pool, tally: Tally, lacks: bool) {
+/// Begins to replace one of the outdated nodes of a pool. `lacking`: what its floor and its `minNodes` lack.
+fn begin_one<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, pool: &Pool, tally: Tally, lacking: &Places) {
     let Tally { replacing, coming_since, started_since, mut due, .. } = tally;
     if due.is_empty() {
         return;
@@ -204,8 +208,10 @@ fn begin_one<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, pool: &Pool, tally:
         due.iter().find(|due| {
             // A pool that grows all the time would keep its outdated nodes for ever.
             let in_turn = !due.not_overdue || coming_since.is_none();
-            let floor_allows = due.kept_for != Some(HoldFor::Floor) || !lacks;
             let Some(record) = changes.memory.records.get(&due.id) else { return false };
+            let is_lacking = |group: &Arc<Group>| lacking.left(&group.place.instance_type) > 0;
+            let floor_allows =
+                due.kept_for != Some(HoldFor::Floor) || pass.group(&record.group).is_some_and(|group| !is_lacking(group));
             if !in_turn || !floor_allows || closed.contains(&&record.group) {
                 return false;
             }

@@ -10,7 +10,7 @@ use super::super::index::IndexEntry;
 use super::super::pass::{Changes, Pass, after};
 use super::super::{floors, is_fresh};
 use super::begin;
-use crate::base::ids::{NodeGroupId, PoolName, RecordId};
+use crate::base::ids::{InstanceType, NodeGroupId, PoolName, RecordId};
 use crate::base::index::InOrder;
 use crate::catalogue::group::Group;
 use crate::choose::rank::Scales;
@@ -19,6 +19,7 @@ use crate::facts::snapshot::{Cordon, Hold};
 use crate::limits::commitment::PaidFor;
 use crate::market::offer::CapacityType;
 use crate::policy::Pool;
+use crate::policy::rules::warm_floor::Places;
 use crate::state::disruption::{Disruption, DrainReason, FREE_FOR};
 use crate::state::node_verdict::Verdict;
 use crate::state::record::{Phase, PodsSeen, Record, State};
@@ -31,6 +32,8 @@ struct Candidate<'a> {
     record: Arc<Record>,
     pool: &'a Pool,
     busy: bool,
+    /// Its instance type where it could keep a warm floor.
+    warm: Option<&'a InstanceType>,
 }
 
 /// Whether a record's node may be let go for spot at all. `emptied`: whether its pods were told to go, whose memory may be left for a
@@ -49,7 +52,7 @@ fn candidate<'a>(changes: &Changes<'_>, record: &Arc<Record>, entry: &IndexEntry
     let busy = entry.is_busy();
     let may_go = if busy { rules.moves_busy() } else { emptied || changes.proves_free(entry) };
     let named = || matches!(&record.state, State::Registered { node: Some(_), .. });
-    (may_go && named()).then(|| Candidate { record: Arc::clone(record), pool, busy })
+    (may_go && named()).then(|| Candidate { record: Arc::clone(record), pool, busy, warm: warm(entry) })
 }
 
 /// Whether a node that is on its way back to spot may go on.
@@ -100,13 +103,14 @@ struct PoolMoves<'a> {
     unbought: bool,
     /// Nodes that could keep `minNodes`: what is wanted, boots, leaves or could not be had keeps none.
     ready: u32,
-    /// Those of them that could keep a warm floor: free, and open to pods.
-    warm: u32,
+    /// Instance types of those that keep a warm floor, whatever becomes of the candidates.
+    warm: Vec<&'a InstanceType>,
 }
 
-/// Whether a pod could begin on a node at once.
-fn is_warm(entry: &IndexEntry<'_>) -> bool {
-    entry.verdict.is_some_and(Verdict::is_free) && entry.node().is_some() && !entry.cordon().is_closed()
+/// The instance type of a node on which a pod could begin at once.
+fn warm<'a>(entry: &IndexEntry<'a>) -> Option<&'a InstanceType> {
+    let is_warm = entry.verdict.is_some_and(Verdict::is_free) && entry.node().is_some() && !entry.cordon().is_closed();
+    entry.group().filter(|_| is_warm).map(|group| &group.place.instance_type)
 }
 
 /// On-demand nodes go when spot is back: free ones that no floor needs at once, the others one by one.
@@ -124,21 +128,21 @@ pub(super) fn back_to_spot<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         let goes = disruption.is_some_and(|disruption| disruption.is_open());
         match entry.phase {
             Phase::Wanted | Phase::Launching => stock.unbought = true,
-            Phase::Started if !goes => {
-                stock.ready += u32::from(entry.is_ready());
-                stock.warm += u32::from(is_warm(entry));
-            }
+            Phase::Started if !goes => stock.ready += u32::from(entry.is_ready()),
             _ => {}
         }
         if goes || entry.phase == Phase::Deleting {
             stock.going.push(Arc::clone(record));
         }
-        let Some(candidate) = candidate(changes, record, entry, false).filter(|_| disruption.is_none()) else { continue };
+        let candidate = candidate(changes, record, entry, false).filter(|_| disruption.is_none());
         // The next pod may come.
-        let free_since = free.next(&entry.id).map(|since| after(*since, FREE_FOR));
-        match free_since.filter(|due| *due > pass.now) {
-            Some(at) => due.push(at),
-            None => stock.candidates.push(candidate),
+        let free_since = candidate.as_ref().and_then(|_| free.next(&entry.id)).map(|since| after(*since, FREE_FOR));
+        let not_yet = free_since.filter(|due| *due > pass.now);
+        due.extend(not_yet);
+        match candidate.filter(|_| not_yet.is_none()) {
+            Some(candidate) => stock.candidates.push(candidate),
+            None if entry.phase == Phase::Started && !goes => stock.warm.extend(warm(entry)),
+            None => {}
         }
     }
     if let Some(at) = due.into_iter().min() {
@@ -199,7 +203,7 @@ fn let_go(
     changes: &Changes<'_>,
     pool: &Pool,
     stock: PoolMoves<'_>,
-    wanted: u32,
+    mut wanted: Places,
     running: &Running<'_>,
 ) -> Vec<(RecordId, DrainReason)> {
     let PoolMoves { candidates, going, unbought, ready, warm } = stock;
@@ -213,12 +217,18 @@ fn let_go(
         |(id, disruption): &(&RecordId, &Arc<Disruption>)| disruption.is_open() && records.get(id).is_some_and(|r| of_pool(r));
     let moving = changes.memory.disruptions.iter().filter(open).any(|(_, disruption)| disruption.moves_work());
     let mut paid = Paid { by: PaidFor::of(usage, pass.catalogue), pool: &pool.name, going };
-    let (busy, mut free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
-    let spare = ready.saturating_sub(pool.limits.min_nodes).min(warm.saturating_sub(wanted));
-    let spare = usize::try_from(spare).unwrap_or(usize::MAX);
+    let (busy, free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
+    for of in warm {
+        wanted.fill(of, 1);
+    }
     // What a floor needs moves like work, and only from one that lacks nothing: it lacks one node at a time.
-    let mut floor = free.split_off(spare.min(free.len()));
-    if warm < wanted {
+    let (mut floor, mut free): (Vec<_>, Vec<_>) =
+        free.into_iter().rev().partition(|candidate| candidate.warm.is_some_and(|of| wanted.fill(of, 1) > 0));
+    free.reverse();
+    let spare = usize::try_from(ready.saturating_sub(pool.limits.min_nodes)).unwrap_or(usize::MAX);
+    floor.extend(free.split_off(spare.min(free.len())));
+    floor.sort_unstable_by_key(|candidate| candidate.record.id);
+    if !wanted.is_empty() {
         floor.clear();
     }
     let mut begun = free_ones(&scales, &spot, &paid, &free);

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use super::super::index::IndexEntry;
 use super::super::pass::{Changes, Pass, after};
-use crate::base::ids::NodeGroupId;
+use crate::base::ids::{InstanceType, NodeGroupId};
 use crate::base::units::UsdPerHour;
 use crate::catalogue::Catalogue;
 use crate::facts::images;
 use crate::policy::Pool;
-use crate::policy::rules::warm_floor::{DOUBTED_FOR, WARM_WITHIN};
+use crate::policy::rules::warm_floor::{DOUBTED_FOR, Places, WARM_WITHIN, Wanted};
 use crate::state::node_verdict::{Judged, Reason, Verdict};
 use crate::state::record::{Phase, Record, State};
 
@@ -37,23 +37,28 @@ enum Part {
     Nothing,
 }
 
+/// The nodes of one instance type that are not at work.
+#[derive(Debug, Default)]
+struct OfType {
+    free: u32,
+    /// Free nodes that wait for images.
+    pulling: u32,
+    /// Nodes on their way for the floor.
+    coming: u32,
+    /// Nodes that count for the floor and are of no use to it.
+    doubtful: u32,
+    /// Nodes that were of use to it and have not been heard of for long.
+    lost: u32,
+}
+
 /// The nodes of one pool.
 #[derive(Debug, Default)]
 pub(in super::super) struct Count<'a> {
     /// Nodes at work.
     pub(in super::super) at_work: u32,
-    /// Warm nodes.
-    pub(in super::super) free: u32,
-    /// Nodes on their way for the floor, with those that wait for images.
-    pub(in super::super) coming: u32,
-    /// Free nodes that wait for images.
-    pub(in super::super) pulling: u32,
+    of_type: BTreeMap<&'a InstanceType, OfType>,
     /// Nodes on their way for pods.
     for_pods: u32,
-    /// Nodes that count for the floor and are of no use to it.
-    pub(in super::super) doubtful: u32,
-    /// Nodes that were of use to it and have not been heard of for long.
-    lost: u32,
     /// Nodes on their way for the floor that have been Ready for [`WARM_WITHIN`], and what the first of them waits for.
     pub(in super::super) late: u32,
     pub(in super::super) late_for: Option<Reason>,
@@ -64,19 +69,63 @@ pub(in super::super) struct Count<'a> {
     /// Nodes on their way for the floor that are not Ready yet, by group.
     pub(in super::super) coming_here: BTreeMap<&'a NodeGroupId, u32>,
     /// What each node bought for the floor or free costs.
-    pub(in super::super) prices: Vec<UsdPerHour>,
+    prices: Vec<(UsdPerHour, &'a InstanceType)>,
+}
+
+/// How what a floor wants is filled.
+#[derive(Debug, Default)]
+pub(in super::super) struct Filled {
+    /// By warm nodes.
+    pub(in super::super) warm: u32,
+    /// By free nodes that wait for images.
+    pub(in super::super) pulling: u32,
+    /// What free nodes leave to fill, those that wait for images included.
+    pub(in super::super) not_free: Places,
+    /// By nodes on their way.
+    pub(in super::super) coming: u32,
+    /// By nodes that are of no use now, and for which nothing is bought.
+    pub(in super::super) doubtful: u32,
+    /// Nodes that were lost and for which others are bought: as many as the floor wants, and no more.
+    pub(in super::super) replaced: u32,
+    /// Nodes that were lost beyond those.
+    pub(in super::super) unreplaced: u32,
+    /// What must come.
+    pub(in super::super) missing: Places,
 }
 
 impl Count<'_> {
-    /// How many nodes must come for so many warm ones.
-    pub(in super::super) fn missing(&self, wanted: u32) -> u32 {
-        let counted = self.doubtful.saturating_add(self.unreplaced(wanted));
-        wanted.saturating_sub(self.free).saturating_sub(self.coming).saturating_sub(counted)
+    /// How what is wanted is filled.
+    pub(in super::super) fn fill(&self, wanted: &Wanted) -> Filled {
+        let of_type = || self.of_type.iter();
+        let mut missing = wanted.places();
+        let warm = of_type().map(|(of, count)| missing.fill(of, count.free)).sum();
+        let pulling = of_type().map(|(of, count)| missing.fill(of, count.pulling)).sum();
+        let not_free = missing.clone();
+        let coming = of_type().map(|(of, count)| missing.fill(of, count.coming)).sum();
+        let doubtful = of_type().map(|(of, count)| missing.fill(of, count.doubtful)).sum();
+        let (mut to_replace, mut replaced, mut unreplaced) = (wanted.places(), 0, 0);
+        for (of, count) in of_type().filter(|(of, _)| wanted.wants(of)) {
+            let bought = to_replace.fill(of, count.lost);
+            let beyond = count.lost - bought;
+            missing.fill(of, beyond);
+            replaced += bought;
+            unreplaced += beyond;
+        }
+        Filled { warm, pulling, not_free, coming, doubtful, replaced, unreplaced, missing }
     }
 
-    /// How many of the lost nodes count, so that no others are bought in their place.
-    pub(in super::super) const fn unreplaced(&self, wanted: u32) -> u32 {
-        self.lost.saturating_sub(wanted)
+    /// Warm nodes, whether the floor has a place for them or not.
+    pub(in super::super) fn free(&self) -> u32 {
+        self.of_type.values().map(|count| count.free).sum()
+    }
+
+    /// What the nodes cost that fill what is wanted, the cheapest first.
+    pub(in super::super) fn cost(&self, wanted: &Wanted) -> UsdPerHour {
+        let mut prices = self.prices.clone();
+        prices.sort_unstable();
+        let mut places = wanted.places();
+        let filling = prices.into_iter().filter(|(_, of)| places.fill(of, 1) > 0);
+        filling.fold(UsdPerHour::ZERO, |sum, (price, _)| sum.plus(price))
     }
 
     /// When the counts change by themselves; `None` where they will not.
@@ -117,16 +166,17 @@ pub(in super::super) fn count<'a>(pass: &Pass<'a>, changes: &Changes<'a>) -> Vec
             Part::Free if pool.waits_for_images() && !has_images(pass, changes, pool, entry) => Part::Pulling,
             part => part,
         };
-        let tally = match part {
-            Part::AtWork => &mut count.at_work,
-            Part::Free => &mut count.free,
-            Part::Coming | Part::Pulling => &mut count.coming,
-            Part::ForPods => &mut count.for_pods,
-            Part::Doubtful => &mut count.doubtful,
-            Part::Lost => &mut count.lost,
+        let of_type = count.of_type.entry(&group.place.instance_type).or_default();
+        match part {
+            Part::AtWork => count.at_work += 1,
+            Part::ForPods => count.for_pods += 1,
+            Part::Free => of_type.free += 1,
+            Part::Coming => of_type.coming += 1,
+            Part::Pulling => of_type.pulling += 1,
+            Part::Doubtful => of_type.doubtful += 1,
+            Part::Lost => of_type.lost += 1,
             Part::Nothing => continue,
-        };
-        *tally = tally.saturating_add(1);
+        }
         if part == Part::Coming {
             *count.coming_here.entry(&group.id).or_default() += 1;
             match awaited_until(record) {
@@ -138,9 +188,9 @@ pub(in super::super) fn count<'a>(pass: &Pass<'a>, changes: &Changes<'a>) -> Vec
                 None => {}
             }
         }
-        count.pulling = count.pulling.saturating_add(u32::from(part == Part::Pulling));
         if matches!(part, Part::Free | Part::Coming | Part::Pulling) {
-            count.prices.extend(record.purchase().map(|purchase| purchase.price));
+            let price = record.purchase().map(|purchase| purchase.price);
+            count.prices.extend(price.map(|price| (price, &group.place.instance_type)));
         }
     }
     counts
@@ -190,4 +240,25 @@ fn is_not_ready(record: &Record) -> bool {
 
 fn is_closed(record: &Record) -> bool {
     record.judged.as_ref().is_some_and(|judged| matches!(judged.why, Reason::Closed { released: false, .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::engine_clock::Wall;
+    use crate::policy::rules::warm_floor::{Basis, ByType, DEFAULT_WINDOW, Quantile, WarmFloor};
+
+    /// One of each is kept, and three of one type are lost.
+    #[test]
+    fn lost_nodes_are_replaced_as_far_as_their_type_is_kept() {
+        let [small, large] = ["gpu.1", "gpu.4"].map(|name| InstanceType::new(name).unwrap());
+        let by_type: ByType = vec![(small.clone(), 1), (large.clone(), 1)];
+        let basis = Basis { at_work: 0, quantile: &by_type, signals: None, off_hours: None, wall: Wall(Timestamp::UNIX_EPOCH) };
+        let quantile = Some(Quantile { p: None, window: DEFAULT_WINDOW, horizon: None });
+        let wanted = WarmFloor { quantile, ..WarmFloor::default() }.wanted(&basis);
+        let count = Count { of_type: [(&small, OfType { lost: 3, ..OfType::default() })].into(), ..Count::default() };
+        let filled = count.fill(&wanted);
+        assert_eq!((filled.replaced, filled.unreplaced), (1, 2));
+        assert_eq!((filled.missing.left(&small), filled.missing.left(&large)), (0, 1), "no more small ones are bought");
+    }
 }

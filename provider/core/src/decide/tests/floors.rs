@@ -6,6 +6,7 @@ mod doubtful;
 mod own;
 mod runs;
 mod shared;
+mod types;
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::base::units::{Milli, Percent, UsdPerHour};
 use crate::facts::snapshot::Cordon;
 use crate::facts::supply::RefusalKind;
 use crate::market::offer::{CapacityType, InstanceSpec, Market, Place};
-use crate::market::price::{Entry, Quote, QuoteKind};
+use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::plan::Closed;
 use crate::policy::Policy;
 use crate::policy::rules::demand::{Amount, NoLevel, PoolDemand, SignalLevel};
@@ -32,6 +33,11 @@ pub(super) fn with(floor: WarmFloor) -> World {
 }
 
 fn with_policy(change: impl FnOnce(&mut Policy)) -> World {
+    with_book(book(start()), change)
+}
+
+/// The same at other prices.
+fn with_book(book: PriceBook, change: impl FnOnce(&mut Policy)) -> World {
     let mut policy = policy();
     policy.pools[0].prefer = vec![CapacityType::OnDemand];
     // Free nodes go at once unless the floor keeps them.
@@ -39,7 +45,7 @@ fn with_policy(change: impl FnOnce(&mut Policy)) -> World {
     let usual = Stabilization::of(policy.pools[0].workload);
     policy.pools[0].stabilization = Some(Stabilization { scale_down: none, minimum_life: none, after_scale_up: none, ..usual });
     change(&mut policy);
-    World::over(policy, book(start()))
+    World::over(policy, book)
 }
 
 pub(super) fn nodes(nodes: u32) -> WarmFloor {
@@ -66,8 +72,11 @@ pub(super) fn settle(world: &mut World) {
 
 /// By how many nodes the autoscaler is to raise each group.
 fn rises(world: &World) -> (u32, u32) {
-    let rise = |group: &str| world.limits(group).min.saturating_sub(world.target(group));
-    (rise(GROUP_A), rise(GROUP_B))
+    (rise(world, GROUP_A), rise(world, GROUP_B))
+}
+
+fn rise(world: &World, group: &str) -> u32 {
+    world.limits(group).min.saturating_sub(world.target(group))
 }
 
 /// Wanted, warm and coming.
@@ -265,20 +274,27 @@ fn min_nodes_and_a_floor_are_not_bought_twice() {
     assert_eq!((world.target(GROUP_A) + world.target(GROUP_B), stands(&world)), (4, (2, 2, 0)));
 }
 
+/// The group of machines of four GPUs.
+const LARGE: &str = "pool.gpu-4.zone-a";
+
+/// The usual prices, and machines of four GPUs in zone a.
+fn with_large(price: i64) -> PriceBook {
+    let mut book = book(start());
+    let large = InstanceType::new("gpu.4").unwrap();
+    let known = book.spec(&Cloud::new("aws").unwrap(), &InstanceType::new("gpu.1").unwrap()).unwrap();
+    let mut spec = InstanceSpec::clone(known);
+    (spec.instance_type, spec.gpus) = (large.clone(), Milli(4000));
+    book.insert_spec(spec);
+    let place = Place { instance_type: large, ..place("zone-a") };
+    let quote = Quote { price: UsdPerHour(price), kind: QuoteKind::List, as_of: Some(start()), source: Arc::from("test") };
+    book.insert(Market { place, capacity_type: CapacityType::OnDemand }, Entry::Price(quote));
+    book
+}
+
 /// A machine of four GPUs costs $2 an hour, so half of the other's price a GPU, and more than the other.
 #[test]
 fn min_nodes_and_a_floor_are_bought_by_the_price_of_a_node() {
     for of_a_floor in [false, true] {
-        let mut book = book(start());
-        let large = InstanceType::new("gpu.4").unwrap();
-        let known = book.spec(&Cloud::new("aws").unwrap(), &InstanceType::new("gpu.1").unwrap()).unwrap();
-        let mut spec = InstanceSpec::clone(known);
-        (spec.instance_type, spec.gpus) = (large.clone(), Milli(4000));
-        book.insert_spec(spec);
-        let place = Place { instance_type: large, ..place("zone-a") };
-        let quote =
-            Quote { price: UsdPerHour(2_000_000), kind: QuoteKind::List, as_of: Some(start()), source: Arc::from("test") };
-        book.insert(Market { place, capacity_type: CapacityType::OnDemand }, Entry::Price(quote));
         let mut policy = policy();
         let pool = &mut policy.pools[0];
         pool.prefer = vec![CapacityType::OnDemand];
@@ -287,9 +303,9 @@ fn min_nodes_and_a_floor_are_bought_by_the_price_of_a_node() {
         } else {
             pool.limits.min_nodes = 1;
         }
-        let mut world = World::over(policy, book);
+        let mut world = World::over(policy, with_large(2_000_000));
         world.pass();
-        assert_eq!((world.limits(GROUP_A).min, world.limits("pool.gpu-4.zone-a").min), (1, 0), "{of_a_floor}");
+        assert_eq!((world.limits(GROUP_A).min, world.limits(LARGE).min), (1, 0), "{of_a_floor}");
     }
 }
 
@@ -433,7 +449,7 @@ fn the_past_tells_how_many_come_at_once() {
     world.observe();
     world.pass();
     // Of 144 stretches, 114 had none, which is less than nine in ten: two.
-    assert_eq!((world.floor().wanted, world.floor().why.as_str()), (2, "quantile: as many were needed within one boot time"));
+    assert_eq!((world.floor().wanted, world.floor().why.as_str()), (2, "quantile: as many were needed within its horizon"));
     // Waiting at $0.10 and idling at $0.80 make one in nine: nothing is kept.
     world.numbers(|policy| {
         policy.pools[0].waiting = UsdPerHour(100_000);

@@ -4,6 +4,8 @@
 //! plans (of a family before those of a whole cloud), each on the usage with the greatest discount
 //! first.
 
+mod settle;
+
 use std::cmp::Reverse;
 
 use super::reach::{Reached, What};
@@ -12,6 +14,8 @@ use crate::base::units::{Milli, UsdPerHour};
 use crate::catalogue::reach::Reach;
 use crate::market::offer::{CapacityType, InstanceSpec, Place};
 use crate::policy::rules::commitment::{Commitment, Paid, Terms};
+
+pub use settle::{RanNodes, Settled, settle};
 
 /// The discounts in the order in which a bill applies them: by count (zonal, regional, by GPU), then plans (of a family, of a cloud).
 pub(super) fn order(commitments: &[Commitment]) -> Vec<usize> {
@@ -85,7 +89,7 @@ impl Bill {
         let kept = billing.rows.into_iter().filter(|row| row.kept).map(|row| Kept {
             reach: row.by.0.iter().map(|(commitment, _)| *commitment).collect(),
             open: row.open > 0,
-            paid_by: row.paid_by,
+            paid_by: row.paid_by.into_iter().map(|(commitment, _)| commitment).collect(),
         });
         Self { left: billing.left, least: billing.least, covers: billing.covers, kept: kept.collect(), idle_due, due }
     }
@@ -123,8 +127,8 @@ struct Row<'a> {
     open_gpus: u64,
     /// What is not yet covered, in micro-dollars per hour on demand.
     open: i64,
-    /// Of kept capacity, the discounts that pay some of it.
-    paid_by: Vec<usize>,
+    /// Of kept capacity, the discounts that pay some of it, and how much.
+    paid_by: Vec<(usize, i64)>,
 }
 
 impl Row<'_> {
@@ -318,7 +322,7 @@ fn pay(covers: &mut Vec<Cover>, row: &mut Row<'_>, commitment: usize, value: i64
     }
     row.open -= value;
     if row.kept {
-        row.paid_by.push(commitment);
+        row.paid_by.push((commitment, value));
     } else if let Some(line) = row.line {
         covers.push(Cover { line, commitment, value });
     }

@@ -7,7 +7,8 @@ use crate::policy::rules::warm_floor::{Mechanism, WarmWhen};
 
 /// Nodes kept warm: free, healthy and ready for a pod. The largest of its parts counts, within
 /// every limit of the pool. They are kept on the cheapest open instance types, unused commitments
-/// first; with `isolation` in the pool's cheapest class.
+/// first; with `isolation` in the pool's cheapest class. Those of `quantile` are kept on the
+/// instance types that pods asked for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawWarmFloor {
@@ -18,8 +19,8 @@ pub struct RawWarmFloor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "10%")]
     pub percent_of_busy: Option<String>,
-    /// As many nodes as were enough for this share of past demand. Nothing until a day has been
-    /// observed.
+    /// As many nodes of each instance type as were enough for this share of past demand. Nothing
+    /// until a day has been observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantile: Option<RawQuantile>,
     /// A number of nodes at set times. Where several apply, the largest counts.
@@ -45,12 +46,13 @@ pub struct RawWarmFloor {
     pub mechanism: Option<Mechanism>,
 }
 
-/// A quantile of past arrivals: of the nodes that pods asked for, or took from the free ones, within a boot.
+/// A quantile of past arrivals: of the nodes of an instance type that pods asked for, or took from
+/// the free ones, within a boot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawQuantile {
-    /// Which quantile, e.g. `95%`. Default: the one that costs least: waiting ÷ (waiting + idling), by `waitingUsdPerGpuHour` and the price of
-    /// the pool's cheapest GPU. $2 and $0.80 make 71%.
+    /// Which quantile, e.g. `95%`. Default: the one that costs least: waiting ÷ (waiting + idling),
+    /// by `waitingUsdPerGpuHour` and the price of a GPU of the instance type. $2 and $0.80 make 71%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "95%")]
     pub p: Option<String>,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::calendar::{OffHours, Slot};
 use crate::base::engine_clock::Wall;
-use crate::base::ids::{NodeGroupId, PoolName};
+use crate::base::ids::{InstanceType, NodeGroupId, PoolName};
 use crate::base::units::{Percent, UsdPerHour};
 
 pub use arrivals::{Arrivals, Share};
@@ -117,6 +117,9 @@ pub struct FloorStands {
     pub blocked: Option<String>,
 }
 
+/// Nodes of each instance type, the cheapest first.
+pub type ByType = Vec<(InstanceType, u32)>;
+
 /// What is remembered of a pool's floor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -129,10 +132,12 @@ pub struct FloorMemory {
     pub unasked: Option<Unasked>,
     /// The replicas that the pool's signals asked for when all of them were last known.
     pub replicas: Option<u32>,
-    /// What the quantile asked for when it was last worked out: it is once in each stretch of the history.
-    pub quantile: Option<u32>,
+    /// What the quantile asked for of each instance type when it was last worked out: it is once in each stretch of the history.
+    #[serde(default)]
+    pub by_type: ByType,
     /// What came in the past; empty where the policy takes no quantile of it.
-    pub arrivals: Arrivals,
+    #[serde(default)]
+    pub history: Arrivals,
     /// Orders from this number on are not among the arrivals yet.
     pub orders_from: u64,
 }
@@ -189,8 +194,8 @@ impl Unasked {
 pub struct Basis<'a> {
     /// Nodes at work.
     pub at_work: u32,
-    /// What the quantile of past arrivals is; `None` while it is not known.
-    pub quantile: Option<u32>,
+    /// What the quantile of past arrivals is, by instance type; empty while it is not known.
+    pub quantile: &'a ByType,
     /// Nodes that the replicas would fill which the signals ask for and which do not run yet; `None` while no signal has been known.
     pub signals: Option<u32>,
     /// The pool's off-hours.
@@ -204,10 +209,85 @@ pub struct Basis<'a> {
 pub struct Wanted {
     /// So many warm nodes.
     pub nodes: u32,
+    /// How many of them have to be of an instance type: those of the quantile, as a node of another may be of no use to what comes. The
+    /// rest may be of any.
+    by_type: ByType,
     /// Which part asks for that.
     pub why: Why,
     /// When a schedule changes that, by the wall; `None` where none does.
     pub changes_at: Option<Timestamp>,
+}
+
+impl Wanted {
+    /// All that is to be filled.
+    pub fn places(&self) -> Places {
+        Places { by_type: self.by_type.clone(), any: self.nodes.saturating_sub(sum(&self.by_type)) }
+    }
+
+    /// Whether there is a place for a node of an instance type.
+    pub fn wants(&self, instance_type: &InstanceType) -> bool {
+        self.nodes > sum(&self.by_type) || self.by_type.iter().any(|(of, nodes)| of == instance_type && *nodes > 0)
+    }
+
+    /// Leaves no more nodes than that, of types the cheapest first.
+    fn cut(&mut self, most: u32) {
+        self.nodes = self.nodes.min(most);
+        let mut left = self.nodes;
+        for (_, nodes) in &mut self.by_type {
+            *nodes = take(&mut left, *nodes);
+        }
+    }
+
+    /// Forgets of which instance types its nodes have to be.
+    #[must_use]
+    pub fn of_any_type(self) -> Self {
+        Self { by_type: ByType::new(), ..self }
+    }
+}
+
+/// What is to be filled of a floor.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Nodes of each of these instance types.
+    pub by_type: ByType,
+    /// Nodes of any.
+    pub any: u32,
+}
+
+impl Places {
+    /// How many.
+    pub fn len(&self) -> u32 {
+        self.any.saturating_add(sum(&self.by_type))
+    }
+
+    /// Whether all is filled.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// For how many nodes of an instance type there is a place.
+    pub fn left(&self, instance_type: &InstanceType) -> u32 {
+        let of_type = self.by_type.iter().find(|(of, _)| of == instance_type);
+        self.any.saturating_add(of_type.map_or(0, |(_, nodes)| *nodes))
+    }
+
+    /// Fills places with up to so many nodes of an instance type: first those that only it can fill. How many were filled.
+    pub fn fill(&mut self, instance_type: &InstanceType, nodes: u32) -> u32 {
+        let of_type = self.by_type.iter_mut().find(|(of, _)| of == instance_type);
+        let filled = of_type.map_or(0, |(_, places)| take(places, nodes));
+        filled + take(&mut self.any, nodes - filled)
+    }
+}
+
+fn sum(by_type: &ByType) -> u32 {
+    by_type.iter().fold(0, |sum, (_, nodes)| sum.saturating_add(*nodes))
+}
+
+/// Takes up to so many; how many were taken.
+fn take(places: &mut u32, nodes: u32) -> u32 {
+    let taken = nodes.min(*places);
+    *places -= taken;
+    taken
 }
 
 /// Which part of a floor asks for the most.
@@ -232,7 +312,7 @@ impl fmt::Display for Why {
         match self {
             Self::Nodes => f.write_str("nodes"),
             Self::Share(share, at_work) => write!(f, "percentOfBusy: {share} of {at_work} busy nodes"),
-            Self::Quantile => f.write_str("quantile: as many were needed within one boot time"),
+            Self::Quantile => f.write_str("quantile: as many were needed within its horizon"),
             Self::Slot(slot) => write!(f, "schedule {} {}", slot.cron, slot.time_zone.as_str()),
             Self::Signals => f.write_str("signals"),
             Self::OffHours(most, Some(until)) => {
@@ -248,7 +328,9 @@ impl WarmFloor {
     /// is named.
     pub fn wanted(&self, basis: &Basis<'_>) -> Wanted {
         let Basis { at_work, quantile, signals, off_hours, wall } = *basis;
-        let mut wanted = Wanted { nodes: self.nodes, why: Why::Nodes, changes_at: None };
+        let by_type = if self.quantile.is_some() { quantile.clone() } else { ByType::new() };
+        let mut wanted = Wanted { nodes: self.nodes, by_type, why: Why::Nodes, changes_at: None };
+        let of_quantile = sum(&wanted.by_type);
         let mut ask = |nodes: u32, why: Why| {
             if nodes > wanted.nodes {
                 (wanted.nodes, wanted.why) = (nodes, why);
@@ -258,7 +340,7 @@ impl WarmFloor {
             let part = (u64::from(share.0) * u64::from(at_work)).div_ceil(100);
             ask(u32::try_from(part).unwrap_or(u32::MAX), Why::Share(share, at_work));
         }
-        ask(quantile.filter(|_| self.quantile.is_some()).unwrap_or(0), Why::Quantile);
+        ask(of_quantile, Why::Quantile);
         let mut changes_at: Option<Timestamp> = None;
         for (slot, nodes) in &self.schedule {
             let (on, next) = slot.at(wall.0);
@@ -275,7 +357,8 @@ impl WarmFloor {
             changes_at = changes_at.into_iter().chain(next).min();
             let left = most.saturating_sub(at_work);
             if on && left < wanted.nodes {
-                (wanted.nodes, wanted.why) = (left, Why::OffHours(most, next));
+                wanted.cut(left);
+                wanted.why = Why::OffHours(most, next);
             }
         }
         wanted.changes_at = changes_at;

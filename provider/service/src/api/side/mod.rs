@@ -1,6 +1,6 @@
-//! The side port: metrics, liveness, readiness and the current view, over plain HTTP.
+//! The side port: metrics, liveness, readiness, the current view and the console, over plain HTTP.
 //!
-//! Whoever reaches the port can read all of it: nothing here may show a secret, and nothing here changes anything.
+//! Whoever reaches the port can read all of it but the console: nothing here may show a secret, and nothing here changes anything.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::console::Console;
 use crate::listener::{Conn, Listener};
 use crate::publish::picture::Picture;
 
@@ -30,6 +31,9 @@ const HEADERS: Duration = Duration::from_secs(10);
 /// How long a connection may take in all: it asks once, and reads the answer. A Prometheus gives up
 /// after 10 s.
 const CONNECTION: Duration = Duration::from_secs(30);
+
+/// How long an answer may take: as long as its connection.
+pub(crate) const LONGEST_ANSWER: Duration = CONNECTION;
 
 /// Longest headers.
 const LONGEST: usize = 16 << 10;
@@ -119,13 +123,15 @@ pub struct SideState {
     /// For `/healthz`.
     pub healthy: Box<dyn Fn() -> Health + Send + Sync>,
     /// For `/readyz`: every condition, good ones too.
-    pub ready: Box<dyn Fn() -> Vec<Condition> + Send + Sync>,
+    pub ready: Arc<dyn Fn() -> Vec<Condition> + Send + Sync>,
     /// For `/debug/view`.
     pub view: Box<dyn Fn() -> serde_json::Value + Send + Sync>,
     /// For `/debug/top`.
-    pub picture: Box<dyn Fn() -> Picture + Send + Sync>,
+    pub picture: Arc<dyn Fn() -> Picture + Send + Sync>,
     /// For `/debug/signals`; the one answer that may take a while.
     pub signals: Box<dyn Fn() -> BoxFuture<'static, serde_json::Value> + Send + Sync>,
+    /// For `/console`; not served when absent.
+    pub console: Option<Arc<Console>>,
 }
 
 impl fmt::Debug for SideState {
@@ -137,7 +143,8 @@ impl fmt::Debug for SideState {
 /// Serves the side port until `stop`, and then at most two seconds longer for answers under way. A
 /// connection is good for one request: none is idle, and none outlives what it proved.
 pub async fn serve(mut listener: Listener, state: SideState, stop: CancellationToken) {
-    let app = router(Arc::new(state));
+    let console = state.console.clone();
+    let app = router(Arc::new(state), &stop);
     let mut connections = JoinSet::new();
     let accepting = async {
         loop {
@@ -147,7 +154,13 @@ pub async fn serve(mut listener: Listener, state: SideState, stop: CancellationT
             }
         }
     };
-    stop.run_until_cancelled(accepting).await;
+    let watching = async {
+        match &console {
+            Some(console) => console.keep_history().await,
+            None => std::future::pending().await,
+        }
+    };
+    stop.run_until_cancelled(async { tokio::join!(accepting, watching) }).await;
     drop(timeout(DRAIN, connections.join_all()).await);
 }
 
@@ -164,20 +177,23 @@ async fn serve_one(conn: Conn, app: Router) {
     }
 }
 
-fn router(state: Arc<SideState>) -> Router {
+fn router(state: Arc<SideState>, stop: &CancellationToken) -> Router {
     let debug =
         || Router::new().route("/debug/view", get(view)).route("/debug/top", get(top)).route("/debug/signals", get(signals));
     let router = if state.debug { debug() } else { Router::new() };
+    let console = state.console.clone().map(|console| console.router(stop.clone()));
     router
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .fallback(|| async {
             let paths =
-                "try /metrics, /healthz or /readyz; `stoker serve --debug` also serves /debug/view, /debug/top and /debug/signals\n";
+                "try /metrics, /healthz or /readyz; `stoker serve --debug` also serves /debug/view, /debug/top and /debug/signals, \
+                 and `stoker serve --console` /console\n";
             (StatusCode::NOT_FOUND, paths)
         })
         .with_state(Arc::new(Served { state, metrics: Mutex::default() }))
+        .merge(console.unwrap_or_default())
 }
 
 /// What the requests share.

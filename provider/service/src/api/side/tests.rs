@@ -25,10 +25,11 @@ async fn with_debug(debug: bool, health: Health, conditions: Vec<Condition>) -> 
         registry: Arc::new(registry),
         debug,
         healthy: Box::new(move || health.clone()),
-        ready: Box::new(move || conditions.clone()),
+        ready: Arc::new(move || conditions.clone()),
         view: Box::new(|| serde_json::json!({"groups": ["a"]})),
-        picture: Box::new(Picture::default),
+        picture: Arc::new(Picture::default),
         signals: Box::new(|| Box::pin(async { serde_json::json!([{"signal": "qps"}]) })),
+        console: None,
     };
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Security::Plaintext).await.unwrap();
     let listener = listener.with_limits(Limits::of(64));

@@ -2,7 +2,7 @@
 
 use super::shapes::number;
 use super::*;
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service};
 use crate::world::draw::{Seed, Stream};
 
 mod reference;
@@ -17,39 +17,39 @@ fn solvers() -> Vec<Solver> {
     ]
 }
 
-fn pod(arrives: f64, runs: f64, requests: Room, models: &[&str]) -> Pod {
+fn pod(arrives: f64, runs: f64, requests: Resources, models: &[&str]) -> Pod {
     let models = models.iter().map(|model| (*model).to_owned()).collect();
     Pod { name: String::new(), arrives, runs, requests, gpu_milli: 1000, models, service: Service::Other, pool: None }
 }
 
-fn of_type(model: &str, allocatable: Room, hourly: i64) -> InstanceType {
+fn of_type(model: &str, allocatable: Resources, hourly: i64) -> InstanceType {
     InstanceType { name: String::new(), model: model.to_owned(), allocatable, hourly: UsdMicros(hourly) }
 }
 
-fn small(luck: &mut Stream, most: i64) -> u32 {
-    u32::try_from(luck.up_to(most)).unwrap()
+fn small(stream: &mut Stream, most: i64) -> u32 {
+    u32::try_from(stream.up_to(most)).unwrap()
 }
 
 /// Types of one, four and eight GPUs of each model, and a few pods that run within `hours`.
 fn draw(seed: u64, hours: i64) -> Demand {
-    let mut luck = Seed(seed).stream("packing", &[], 0);
+    let mut stream = Seed(seed).stream("packing", &[], 0);
     let mut types = Vec::new();
     for (model, price) in MODELS.iter().zip([500_000, 800_000, 1_000_000]) {
         for gpus in [1, 1, 1, 4, 8] {
-            let milli_cpu = gpus * (3_500 + small(&mut luck, 12_000));
-            let room = Room { gpus, milli_cpu, memory_mib: milli_cpu * (3 + small(&mut luck, 1)) };
+            let milli_cpu = gpus * (3_500 + small(&mut stream, 12_000));
+            let room = Resources { gpus, milli_cpu, memory_mib: milli_cpu * (3 + small(&mut stream, 1)) };
             types.push(of_type(model, room, i64::from(gpus) * price + i64::from(milli_cpu) * 20));
         }
     }
     let number = |n: i64| f64::from(i32::try_from(n).unwrap());
     let mut some = |_| {
-        let gpus = [1, 1, 1, 2, 3, 4, 5][usize::try_from(luck.up_to(6)).unwrap()];
-        let (milli_cpu, memory_mib) = (gpus * small(&mut luck, 9_000), gpus * small(&mut luck, 30_000));
-        let room = Room { gpus, milli_cpu, memory_mib };
-        let models: &[&str] = if luck.chance(0.4) { &MODELS[usize::try_from(luck.up_to(2)).unwrap()..] } else { &[] };
+        let gpus = [1, 1, 1, 2, 3, 4, 5][usize::try_from(stream.up_to(6)).unwrap()];
+        let (milli_cpu, memory_mib) = (gpus * small(&mut stream, 9_000), gpus * small(&mut stream, 30_000));
+        let room = Resources { gpus, milli_cpu, memory_mib };
+        let models: &[&str] = if stream.chance(0.4) { &MODELS[usize::try_from(stream.up_to(2)).unwrap()..] } else { &[] };
         let (arrives, runs) = match hours {
             1 => (0, 3600),
-            _ => (luck.up_to(3600 * hours - 1), 1 + luck.up_to(3600)),
+            _ => (stream.up_to(3600 * hours - 1), 1 + stream.up_to(3600)),
         };
         pod(number(arrives), number(runs), room, models)
     };
@@ -64,8 +64,8 @@ fn cheapest(demand: &Demand, pods: &[&Pod]) -> i64 {
     let on_one = |set: usize| {
         let set = pods.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
         let set: Vec<&&&Pod> = set.map(|(_, pod)| pod).collect();
-        let sum = |of: fn(&Room) -> u32| set.iter().map(|pod| of(&pod.requests)).sum();
-        let all = Room { gpus: sum(|r| r.gpus), milli_cpu: sum(|r| r.milli_cpu), memory_mib: sum(|r| r.memory_mib) };
+        let sum = |of: fn(&Resources) -> u32| set.iter().map(|pod| of(&pod.requests)).sum();
+        let all = Resources { gpus: sum(|r| r.gpus), milli_cpu: sum(|r| r.milli_cpu), memory_mib: sum(|r| r.memory_mib) };
         let holds = |(index, of): &(usize, &InstanceType)| {
             of.allocatable.holds(&all) && set.iter().all(|pod| demand.types_for(pod).contains(index))
         };
@@ -135,7 +135,7 @@ fn cuts_only_raise_it() {
 
 #[test]
 fn by_hand() {
-    let room = |gpus| Room { gpus, milli_cpu: gpus * 4_000, memory_mib: gpus * 16_000 };
+    let room = |gpus| Resources { gpus, milli_cpu: gpus * 4_000, memory_mib: gpus * 16_000 };
     let types = vec![of_type("T4", room(1), 500_000), of_type("T4", room(4), 1_600_000)];
     let costs = |pods: Vec<Pod>, method: Method| {
         let demand = Demand { types: types.clone(), pods, seconds: 7_200.0 };
@@ -155,12 +155,22 @@ fn by_hand() {
     let nowhere = costs(vec![pod(0.0, 60.0, room(1), &["H100"])], Method::default());
     assert_eq!((nowhere.total().0, nowhere.unplaceable), (0, 1));
     // Half a GPU of each of two pods is one GPU.
-    let half = || Pod { gpu_milli: 500, requests: Room { gpus: 1, ..Room::default() }, ..one(3_600.0) };
+    let half = || Pod { gpu_milli: 500, requests: Resources { gpus: 1, ..Resources::default() }, ..one(3_600.0) };
     let shared = Method { gpus: Gpus::Shared, ..Method::default() };
     assert_eq!(costs(vec![half(), half()], shared).hourly, [UsdPerHour(500_000), UsdPerHour(0)]);
     // Whole ones take half of a large node at $0.80, but there is at least one node. So $0.1333 of any node is for
     // presence, and a pod is worth the rest: .5 - .1333 on a small node, (1.6 - .1333) / 4 on a large one.
     assert_eq!(costs(vec![half(), half()], Method::default()).hourly, [UsdPerHour(866_666), UsdPerHour(0)]);
+}
+
+#[test]
+fn a_commitment_is_charged_for_the_window_alone() {
+    let hourly = vec![UsdPerHour(500_000), UsdPerHour(250_000)];
+    let found = Bound { hourly, seconds: 5_400.0, unplaceable: 0, method: Method::default() };
+    // The last slot has half an hour, in which the rate is that of the first.
+    let committed = found.committed(Milli(620));
+    assert_eq!((committed.hourly.0, committed.total.0), (500_000, 465_000));
+    assert_eq!(found.total().0, 750_000);
 }
 
 #[test]

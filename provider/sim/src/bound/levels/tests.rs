@@ -25,8 +25,8 @@ fn over_all_fleets(demand: &Replicas, node: &Node) -> i64 {
 #[test]
 fn it_is_the_cheapest_of_all_fleets() {
     for seed in 0..30 {
-        let mut luck = Seed(seed).stream("levels", &[], 0);
-        let needed = (0..60).map(|_| u32::try_from(luck.up_to(5)).unwrap()).collect();
+        let mut stream = Seed(seed).stream("levels", &[], 0);
+        let needed = (0..60).map(|_| u32::try_from(stream.up_to(5)).unwrap()).collect();
         let demand = Replicas { needed, step_seconds: 60 };
         let node = Node { hourly: HOUR, boot_seconds: 300, reserved: None };
         assert_eq!(optimum(&demand, &node).total.0, over_all_fleets(&demand, &node), "seed {seed}");
@@ -37,8 +37,8 @@ fn it_is_the_cheapest_of_all_fleets() {
 #[test]
 fn it_reserves_the_cheapest_number() {
     for seed in 0..30 {
-        let mut luck = Seed(seed).stream("levels", &[], 1);
-        let needed: Vec<u32> = (0..60).map(|_| u32::try_from(luck.up_to(5)).unwrap()).collect();
+        let mut stream = Seed(seed).stream("levels", &[], 1);
+        let needed: Vec<u32> = (0..60).map(|_| u32::try_from(stream.up_to(5)).unwrap()).collect();
         let node = Node { hourly: HOUR, boot_seconds: 300, reserved: Some(Milli(620)) };
         let on_demand = Node { reserved: None, ..node };
         let with = |reserved: u32| {

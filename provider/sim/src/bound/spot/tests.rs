@@ -8,18 +8,18 @@ mod reference;
 
 const NODE: Node = Node { hourly: UsdPerHour(3_600_000), boot_seconds: 300, reserved: Some(Milli(620)) };
 
-fn small(luck: &mut Stream, most: i64) -> u32 {
-    u32::try_from(luck.up_to(most)).unwrap()
+fn small(stream: &mut Stream, most: i64) -> u32 {
+    u32::try_from(stream.up_to(most)).unwrap()
 }
 
 fn draw(seed: u64, steps: usize, peak: i64, pools: usize) -> (Replicas, Vec<Pool>) {
-    let mut luck = Seed(seed).stream("spot", &[], 0);
-    let needed = (0..steps).map(|_| small(&mut luck, peak)).collect();
-    let pool = |luck: &mut Stream| {
-        let room = (0..steps).map(|_| if luck.chance(0.6) { small(luck, peak) } else { 0 }).collect();
-        Pool { name: String::new(), price: Milli(200 + small(luck, 200)), step_seconds: 600, room }
+    let mut stream = Seed(seed).stream("spot", &[], 0);
+    let needed = (0..steps).map(|_| small(&mut stream, peak)).collect();
+    let pool = |stream: &mut Stream| {
+        let room = (0..steps).map(|_| if stream.chance(0.6) { small(stream, peak) } else { 0 }).collect();
+        Pool { name: String::new(), price: Milli(200 + small(stream, 200)), step_seconds: 600, room }
     };
-    (Replicas { needed, step_seconds: 600 }, (0..pools).map(|_| pool(&mut luck)).collect())
+    (Replicas { needed, step_seconds: 600 }, (0..pools).map(|_| pool(&mut stream)).collect())
 }
 
 fn total(demand: &Replicas, pools: &[Pool], steps: u32, method: Method) -> i64 {

@@ -64,7 +64,7 @@ pub enum What {
         /// Fields of the header.
         expected: usize,
     },
-    /// A field is no number, or less than nought.
+    /// A field is no number, or less than zero.
     #[error("{column} is {text:?}, which is no number from 0: repair the line, or remove it")]
     NoNumber {
         /// Column.

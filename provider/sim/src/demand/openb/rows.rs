@@ -1,7 +1,7 @@
 //! Lines of the trace as pods, in the trace's own seconds.
 
 use super::{Fault, MODELS, What};
-use crate::demand::{Room, Service};
+use crate::demand::{Resources, Service};
 
 /// Columns that are read.
 const COLUMNS: [&str; 10] = [
@@ -37,7 +37,7 @@ pub(super) struct Row {
     pub(super) created: f64,
     pub(super) scheduled: f64,
     pub(super) deleted: f64,
-    pub(super) requests: Room,
+    pub(super) requests: Resources,
     pub(super) gpu_milli: u32,
     pub(super) models: Vec<String>,
     pub(super) service: Service,
@@ -113,7 +113,7 @@ impl Line<'_> {
             created: created?,
             scheduled: scheduled?,
             deleted: deleted?,
-            requests: Room { gpus: gpus?, milli_cpu: milli_cpu?, memory_mib: memory_mib? },
+            requests: Resources { gpus: gpus?, milli_cpu: milli_cpu?, memory_mib: memory_mib? },
             gpu_milli: gpu_milli?,
             models,
             service: match self.text("qos") {

@@ -12,7 +12,7 @@ fn types() -> Vec<InstanceType> {
     let of = |name: &str, model: &str, gpus, hourly| InstanceType {
         name: name.to_owned(),
         model: model.to_owned(),
-        allocatable: Room { gpus, milli_cpu: 7_910 * gpus, memory_mib: 30_000 * gpus },
+        allocatable: Resources { gpus, milli_cpu: 7_910 * gpus, memory_mib: 30_000 * gpus },
         hourly: UsdMicros(hourly),
     };
     vec![of("g4dn.2xlarge", "T4", 1, 752_000), of("p3.8xlarge", "V100", 4, 12_240_000)]
@@ -57,7 +57,7 @@ fn scheduled_gpu_pods_make_the_demand() {
     assert_eq!(read.left_out, ["c"]);
     let capped = parse(&trace(&LINES), &types(), &Selection { starts: 1000.0, ..Selection::capped() }).unwrap();
     assert_eq!(capped.left_out, [] as [&str; 0]);
-    assert_eq!(capped.demand.pods[2].requests, Room { gpus: 4, milli_cpu: 30_400, memory_mib: 112_000 });
+    assert_eq!(capped.demand.pods[2].requests, Resources { gpus: 4, milli_cpu: 30_400, memory_mib: 112_000 });
 }
 
 #[test]

@@ -76,8 +76,8 @@ pub(super) const CHURN_RUNS: [(f64, f64); 13] = [
 pub(super) const RESIDENT_HOURS: [(f64, f64); 5] = [(0.0, 8.0), (0.1, 40.0), (0.25, 284.0), (0.45, 1_000.0), (1.0, 3_000.0)];
 
 /// One of the things, by its share.
-pub(super) fn among<'a, T>(luck: &mut Stream, things: &'a [(f64, T)]) -> &'a T {
-    let mut left = luck.unit();
+pub(super) fn among<'a, T>(stream: &mut Stream, things: &'a [(f64, T)]) -> &'a T {
+    let mut left = stream.unit();
     let mut at = 0;
     while at + 1 < things.len() && left >= things[at].0 {
         left -= things[at].0;
@@ -87,8 +87,8 @@ pub(super) fn among<'a, T>(luck: &mut Stream, things: &'a [(f64, T)]) -> &'a T {
 }
 
 /// A number from its quantiles, log-linear between them.
-pub(super) fn quantile(luck: &mut Stream, table: &[(f64, f64)]) -> f64 {
-    let share = luck.unit();
+pub(super) fn quantile(stream: &mut Stream, table: &[(f64, f64)]) -> f64 {
+    let share = stream.unit();
     let above = table.partition_point(|(at, _)| *at <= share).clamp(1, table.len() - 1);
     let ((from, low), (to, high)) = (table[above - 1], table[above]);
     low * (high / low).powf((share - from) / (to - from))

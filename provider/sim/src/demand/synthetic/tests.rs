@@ -6,7 +6,7 @@ use super::*;
 use crate::peers::{Boots, Policy, replay};
 
 fn sold(name: &str, model: &str, gpus: u32, micros: i64) -> InstanceType {
-    let allocatable = Room { gpus, milli_cpu: 7_700 * gpus, memory_mib: 52_000 * gpus };
+    let allocatable = Resources { gpus, milli_cpu: 7_700 * gpus, memory_mib: 52_000 * gpus };
     InstanceType { name: name.into(), model: model.into(), allocatable, hourly: UsdMicros(micros) }
 }
 

@@ -90,7 +90,7 @@ fn run(seed: u64) -> (Day, Rig) {
 }
 
 fn pools_of(rig: &Rig) -> Vec<String> {
-    rig.ca.door().groups.keys().cloned().collect()
+    rig.ca.provider().groups.keys().cloned().collect()
 }
 
 #[test]

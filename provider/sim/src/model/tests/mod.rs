@@ -85,7 +85,7 @@ impl Rig {
     }
 
     fn supplier(&mut self) -> &mut Supplier {
-        self.ca.door_mut()
+        self.ca.provider_mut()
     }
 
     /// Creates so many pods with one GPU each.
@@ -127,7 +127,7 @@ impl Rig {
     /// Everything that the supplier has and that is still being made registers and, if told so, is Ready.
     fn boot(&mut self, ready: bool) {
         let now = self.now;
-        let nodes = self.ca.door_mut().boot(now, ready);
+        let nodes = self.ca.provider_mut().boot(now, ready);
         for node in nodes {
             self.ca.cluster_mut().add_node(node);
         }
@@ -138,7 +138,7 @@ impl Rig {
     fn sweep(&mut self) {
         let now = self.now;
         let gone: Vec<String> = {
-            let supplier = self.ca.door();
+            let supplier = self.ca.provider();
             let nodes = self.ca.cluster().all_nodes();
             nodes.filter(|n| !supplier.has(&n.provider_id)).map(|n| n.name.clone()).collect()
         };
@@ -158,7 +158,7 @@ impl Rig {
     }
 
     fn target(&self, group: &str) -> i32 {
-        self.ca.door().target(group)
+        self.ca.provider().target(group)
     }
 }
 

@@ -1,13 +1,13 @@
 use super::*;
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service};
 
 fn of_type(name: &str, model: &str, gpus: u32, hourly: i64) -> InstanceType {
-    let allocatable = Room { gpus, milli_cpu: 4_000 * gpus, memory_mib: 16_000 * gpus };
+    let allocatable = Resources { gpus, milli_cpu: 4_000 * gpus, memory_mib: 16_000 * gpus };
     InstanceType { name: name.to_owned(), model: model.to_owned(), allocatable, hourly: UsdMicros(hourly) }
 }
 
 fn pod(arrives: f64, runs: f64, gpus: u32) -> Pod {
-    let requests = Room { gpus, milli_cpu: 3_000 * gpus, memory_mib: 10_000 * gpus };
+    let requests = Resources { gpus, milli_cpu: 3_000 * gpus, memory_mib: 10_000 * gpus };
     let service = Service::LatencySensitive;
     Pod { name: format!("{arrives}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service, pool: None }
 }
@@ -47,10 +47,10 @@ fn the_same_pay_lets_a_dear_node_idle_less() {
 fn a_least_life_leaves_no_flaps() {
     let pods = (0..20).map(|n| pod(f64::from(n) * 1500.0 + 1.0, 60.0, 1)).collect();
     let demand = demand(pods);
-    let door = Policy::door(Idle::After { seconds: 0.0 });
-    let report = replay(&demand, &door, fixed()).unwrap();
+    let policy = Policy::behind_autoscaler(Idle::After { seconds: 0.0 });
+    let report = replay(&demand, &policy, fixed()).unwrap();
     assert_eq!((report.launches, report.flaps), (20, 0));
-    let flaps = replay(&demand, &Policy { least_life: 0.0, ..door }, fixed()).unwrap();
+    let flaps = replay(&demand, &Policy { least_life: 0.0, ..policy }, fixed()).unwrap();
     assert_eq!((flaps.launches, flaps.flaps), (20, 20));
     assert!(flaps.usd < report.usd);
 }
@@ -94,6 +94,21 @@ fn consolidation_merges_half_empty_nodes() {
     let merged = replay(&demand, &Policy::karpenter(0.0), fixed()).unwrap();
     assert_eq!(plain.moves, 0);
     assert!(merged.moves > 0 && merged.usd < plain.usd, "{merged:?}");
+}
+
+#[test]
+fn a_job_that_counted_on_a_replacement_is_placed_when_others_take_it() {
+    let of_models = |pod: Pod, models: &[&str]| Pod { models: models.iter().map(|of| (*of).to_owned()).collect(), ..pod };
+    // The second pod moves to the small node that replaces the large one, and the third has counted on that node while it
+    // booted.
+    let pods = vec![
+        of_models(pod(0.0, 1000.0, 3), &["A"]),
+        of_models(pod(0.0, 30_000.0, 1), &["A", "B"]),
+        of_models(pod(1100.0, 1000.0, 1), &["B"]),
+    ];
+    let types = vec![of_type("four", "A", 4, 3_600_000), of_type("one", "B", 1, 1_000_000)];
+    let report = replay(&Demand { types, pods, seconds: 36_000.0 }, &Policy::karpenter(0.0), fixed()).unwrap();
+    assert_eq!((report.moves, report.launches, report.never_started), (1, 3, 0), "{report:?}");
 }
 
 #[test]

@@ -8,12 +8,13 @@ use serde::Deserialize;
 
 use super::*;
 use crate::demand::openb::{self, MODELS, Selection, Shifts};
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service};
 
 /// Arrival and run in seconds, GPUs, thousandths of a CPU, MiB, models and service of a pod.
 type Drawn = (f64, f64, u32, u32, u32, Vec<String>, String);
 
-/// Pods that were drawn for this test, and what the reference made of them.
+/// Pods that were drawn for this test, and what the reference made of them once what it does wrong was mended there too: it
+/// looks for waiting pods again when a replacement is ready, and forgets a replacement that is gone.
 #[derive(Deserialize)]
 struct Recorded {
     seconds: f64,
@@ -44,7 +45,7 @@ struct Figures {
 }
 
 const fn pay(pay: f64, most: f64) -> Policy {
-    Policy::door(Idle::EqualPay { pay, most })
+    Policy::behind_autoscaler(Idle::EqualPay { pay, most })
 }
 
 /// Policies by the name of their run.
@@ -64,7 +65,7 @@ fn policy(name: &str) -> Policy {
         "reft" => Policy::own_choice(300.0).with_taints(1.001),
         "reft1" => Policy::own_choice(60.0).with_taints(1.001),
         "reft10" => Policy::own_choice(600.0).with_taints(1.001),
-        "door0" => Policy::door(Idle::After { seconds: 0.0 }),
+        "door0" => Policy::behind_autoscaler(Idle::After { seconds: 0.0 }),
         "door300" => pay(300.0, 600.0),
         "door300s" => pay(300.0, 600.0).spread(),
         "door600" => pay(600.0, 1200.0),
@@ -75,7 +76,7 @@ fn policy(name: &str) -> Policy {
 }
 
 fn sold(name: &str, model: &str, [gpus, milli_cpu, memory_mib]: [u32; 3], usd: f64) -> InstanceType {
-    let allocatable = Room { gpus, milli_cpu, memory_mib };
+    let allocatable = Resources { gpus, milli_cpu, memory_mib };
     InstanceType { name: name.into(), model: model.into(), allocatable, hourly: UsdMicros(micros(usd + 5e-7)) }
 }
 
@@ -84,7 +85,7 @@ fn of_reference(recorded: &Recorded) -> Demand {
         name: format!("p{at}"),
         arrives: of.0,
         runs: of.1,
-        requests: Room { gpus: of.2, milli_cpu: of.3, memory_mib: of.4 },
+        requests: Resources { gpus: of.2, milli_cpu: of.3, memory_mib: of.4 },
         gpu_milli: 1000,
         pool: None,
         models: of.5.clone(),

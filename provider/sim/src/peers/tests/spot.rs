@@ -4,9 +4,11 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service};
 
-/// Jobs and pools that were drawn for this test, and what the reference made of them.
+/// Jobs and pools that were drawn for this test, and what the reference made of them once what it does wrong was mended there
+/// too: beyond what `reference.json` says, pods that still boot on demand keep their way back to spot, and waits are of first
+/// starts.
 #[derive(Deserialize)]
 struct Recorded {
     seconds: f64,
@@ -77,7 +79,7 @@ fn market(name: &str, of: &[(String, f64, f64, Vec<u32>)], units: Vec<f64>) -> M
 }
 
 fn job(at: usize, arrives: f64, runs: f64, gpus: u32, service: Service) -> Pod {
-    let requests = Room { gpus, milli_cpu: 6_000 * gpus, memory_mib: 50_000 * gpus };
+    let requests = Resources { gpus, milli_cpu: 6_000 * gpus, memory_mib: 50_000 * gpus };
     Pod { name: format!("p{at}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service, pool: None }
 }
 
@@ -85,7 +87,7 @@ fn sold(of: &[(String, u32, u32, u32, f64)]) -> Vec<InstanceType> {
     let sold = |(name, gpus, milli_cpu, memory_mib, usd): &(String, u32, u32, u32, f64)| InstanceType {
         name: name.clone(),
         model: "V100".into(),
-        allocatable: Room { gpus: *gpus, milli_cpu: *milli_cpu, memory_mib: *memory_mib },
+        allocatable: Resources { gpus: *gpus, milli_cpu: *milli_cpu, memory_mib: *memory_mib },
         hourly: UsdMicros(micros(usd + 5e-7)),
     };
     of.iter().map(sold).collect()
@@ -138,6 +140,9 @@ const P3: [(&str, u32, u32, u32, f64); 3] = [
 #[test]
 #[ignore = "reads the training jobs, markets, draws and runs of the reference from STOKER_BENCHMARK_DRAWS"]
 fn it_is_the_references_training_on_spot() {
+    if crate::is_skipped("STOKER_BENCHMARK_DRAWS") {
+        return;
+    }
     let root = std::env::var("STOKER_BENCHMARK_DRAWS").unwrap();
     let file = |name: &str| std::fs::read_to_string(std::path::Path::new(&root).join(name)).unwrap();
     let training: Training = serde_json::from_str(&file("w4.json")).unwrap();

@@ -1,16 +1,16 @@
 use super::*;
-use crate::demand::{InstanceType, Pod, Room, Service};
+use crate::demand::{InstanceType, Pod, Resources, Service};
 
 /// Steps of the pool in seconds.
 const STEP: f64 = 3_600.0;
 
 fn pod(arrives: f64, runs: f64, service: Service) -> Pod {
-    let requests = Room { gpus: 1, milli_cpu: 3_000, memory_mib: 10_000 };
+    let requests = Resources { gpus: 1, milli_cpu: 3_000, memory_mib: 10_000 };
     Pod { name: format!("{arrives}"), arrives, runs, requests, gpu_milli: 1000, models: Vec::new(), service, pool: None }
 }
 
 fn demand(pods: Vec<Pod>) -> Demand {
-    let allocatable = Room { gpus: 1, milli_cpu: 4_000, memory_mib: 16_000 };
+    let allocatable = Resources { gpus: 1, milli_cpu: 4_000, memory_mib: 16_000 };
     let one = InstanceType { name: "one".into(), model: "A".into(), allocatable, hourly: UsdMicros(1_000_000) };
     Demand { types: vec![one], pods, seconds: 36_000.0 }
 }
@@ -75,4 +75,21 @@ fn uniform_progress_waits_until_a_pod_falls_behind() {
     // Any wait puts a pod that has done nothing behind.
     assert!(play(0.25).waits.p50 < 600.0);
     assert_eq!((play(0.25).late_percent, play(0.25).spot_usd.0), (0.0, 0));
+}
+
+#[test]
+fn uniform_progress_returns_to_spot_after_a_long_boot() {
+    // The look after five minutes comes before the node is ready: it has to be made again.
+    let pods = vec![pod(6_500.0, 20_000.0, Service::BestEffort)];
+    let market = market(&[1, 0, 1, 1, 1, 1, 1, 1, 1, 1]).with_slack(1.0);
+    let boots = Boots::seeded(1).lasting(600.0, 0.0);
+    let report = replay_with_spot(&demand(pods), &Policy::uniform_progress(2.0), boots, market).unwrap();
+    assert_eq!((report.moves, report.spot_usd.0 > 0), (1, true), "{report:?}");
+}
+
+#[test]
+fn an_interrupted_pod_that_waits_again_is_no_first_start() {
+    let report = run(&Policy::spot_only(), vec![pod(100.0, 7_000.0, Service::BestEffort)], &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((report.interruptions, report.never_started), (1, 0));
+    assert!(report.waits.p99 < 600.0, "{report:?}");
 }

@@ -34,15 +34,15 @@ fn optimum(spans: &[Span], tiers: &Tiers) -> f64 {
 }
 
 fn draw(seed: u64, zone: u32) -> (Vec<Span>, Tiers) {
-    let mut luck = Seed(seed).stream("program", &[], 0);
+    let mut stream = Seed(seed).stream("program", &[], 0);
     let spans = (0..12)
         .map(|_| Span {
-            seconds: 1 + luck.up_to(300),
-            gpus: u32::try_from(luck.up_to(5)).unwrap(),
-            spot: vec![luck.chance(0.6), luck.chance(0.6)],
+            seconds: 1 + stream.up_to(300),
+            gpus: u32::try_from(stream.up_to(5)).unwrap(),
+            spot: vec![stream.chance(0.6), stream.chance(0.6)],
         })
         .collect();
-    (spans, Tiers { on_demand: 10, spot: vec![3, 4], zone, boot: luck.up_to(200) })
+    (spans, Tiers { on_demand: 10, spot: vec![3, 4], zone, boot: stream.up_to(200) })
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn by_hand() {
 #[test]
 fn demand_is_what_runs_uninterrupted() {
     let job = |arrives, work, gpus| Job { arrives, work, gpus };
-    let weather = Weather::draw(1, &super::super::weather::GOOD, 3, 10_000);
-    let spans = spans(&[job(0, 100, 1), job(40, 100, 4)], &weather);
+    let availability = Availability::draw(1, &super::super::availability::GOOD, 3, 10_000);
+    let spans = spans(&[job(0, 100, 1), job(40, 100, 4)], &availability);
     let work: i64 = spans.iter().map(|span| span.seconds * i64::from(span.gpus)).sum();
     assert_eq!(work, 500);
     assert_eq!(spans.iter().map(|span| span.gpus).max(), Some(5));

@@ -67,8 +67,11 @@ fn quotas_and_reservations_of_the_world_file_are_told_as_of_the_last_look() {
     let facts = world(config.clone()).market_facts(at(299));
     let (key, fact) = facts.quotas.first_key_value().unwrap();
     assert_eq!((key.name.as_str(), fact.limit, fact.used, fact.as_of), ("L-DB2E81BA", 0, None, start()));
-    let told = &facts.reservations["cr-0a1b"];
-    assert_eq!((told.place.to_string().as_str(), told.total, told.free), ("aws/use1-az1/g6.xlarge", 2, Some(0)));
+    let reservation = &facts.reservations["cr-0a1b"];
+    assert_eq!(
+        (reservation.place.to_string().as_str(), reservation.total, reservation.free),
+        ("aws/use1-az1/g6.xlarge", 2, Some(0))
+    );
     config.quotas[0].cloud.clear();
     assert!(config.faults()[0].path.to_string().starts_with("quotas[0]"));
 }

@@ -95,9 +95,10 @@ fn a_wave_takes_all_siblings_within_three_minutes_and_nobody_else() {
         now = world.next_event(now).unwrap();
         world.advance(now);
         let seen = world.observe(now, &cluster()).unwrap();
-        let told = |instance: &&Arc<Instance>| matches!(instance.state, InstanceState::Reclaiming { at } if at == now + SignedDuration::from_secs(120));
-        let told = seen.instances.values().filter(told).count();
-        notices.extend(std::iter::repeat_n(now, told));
+        let taken_at = now + SignedDuration::from_secs(120);
+        let is_warned = |of: &&Arc<Instance>| matches!(of.state, InstanceState::Reclaiming { at } if at == taken_at);
+        let warned = seen.instances.values().filter(is_warned).count();
+        notices.extend(std::iter::repeat_n(now, warned));
     }
     let (first, last) = (notices[0], notices[19]);
     assert!(last.duration_since(first) <= SignedDuration::from_secs(180), "{first} to {last}");

@@ -61,7 +61,12 @@ fn taking_back_free_nodes_of_a_pool_with_a_floor_does_not_suspend_their_group() 
 /// What has come in this stretch of the history.
 fn arrived(world: &World) -> u64 {
     let known = world.memory.floors.values().next().unwrap();
-    serde_json::to_value(&known.arrivals).unwrap()["open"]["arrived"].as_u64().unwrap()
+    serde_json::to_value(&known.history).unwrap()["open"]["arrived"]
+        .as_object()
+        .unwrap()
+        .values()
+        .filter_map(serde_json::Value::as_u64)
+        .sum()
 }
 
 #[test]

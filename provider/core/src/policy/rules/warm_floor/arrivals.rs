@@ -1,7 +1,8 @@
 //! What came at once in the past: how many nodes pods asked for, or took from the free ones, within the time that a boot takes.
 //!
-//! Time is cut into stretches of a boot, and of each day it is remembered how many stretches had how many arrivals. So a month is a few
-//! hundred numbers, however busy it was.
+//! Each instance type is counted for itself: a node helps what comes only where that would have asked for one like it. Time is cut into
+//! stretches of a boot, and of each day it is remembered how many stretches had how many arrivals. So a month is a few hundred numbers for
+//! each type, however busy it was.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::SHORTEST_WINDOW;
+use crate::base::ids::InstanceType;
 use crate::base::units::{Percent, UsdPerHour};
 
 /// Boots that are remembered, to tell how long one takes.
@@ -39,18 +41,20 @@ struct Day {
     from: Timestamp,
     /// Seconds that were watched: what nobody saw is not taken for quiet.
     seen: i64,
-    /// How many stretches had so many arrivals.
-    stretches: BTreeMap<u32, u32>,
+    /// Stretches that were watched.
+    stretches: u32,
+    /// How many of them had so many arrivals of an instance type; those without any are not written down.
+    by_type: BTreeMap<InstanceType, BTreeMap<u32, u32>>,
 }
 
 /// A stretch of time in which arrivals are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Stretch {
     from: Timestamp,
     /// The first moment after it.
     until: Timestamp,
-    arrived: u32,
+    arrived: BTreeMap<InstanceType, u32>,
 }
 
 /// A share of all times, as a fraction.
@@ -80,9 +84,12 @@ impl Arrivals {
     /// stretch is as long as `horizon`.
     pub fn move_on(&mut self, now: Timestamp, horizon: SignedDuration, window: SignedDuration) -> bool {
         let horizon = horizon.max(SignedDuration::from_mins(1));
-        let begin =
-            |from: Timestamp| Stretch { from, until: from.saturating_add(horizon).unwrap_or(Timestamp::MAX), arrived: 0 };
-        let Some(open) = self.open else {
+        let begin = |from: Timestamp| Stretch {
+            from,
+            until: from.saturating_add(horizon).unwrap_or(Timestamp::MAX),
+            arrived: BTreeMap::new(),
+        };
+        let Some(open) = &self.open else {
             self.open = Some(begin(now));
             return false;
         };
@@ -95,29 +102,32 @@ impl Arrivals {
         if now < open.until {
             return false;
         }
+        let next = begin(open.until);
+        let Some(open) = self.open.replace(next) else { return false };
         if self.days.last().is_none_or(|day| open.from.duration_since(day.from) >= DAY) {
-            self.days.push(Day { from: open.from, seen: 0, stretches: BTreeMap::new() });
+            self.days.push(Day { from: open.from, seen: 0, stretches: 0, by_type: BTreeMap::new() });
         }
         if let Some(day) = self.days.last_mut() {
             day.seen = day.seen.saturating_add(length.as_secs());
-            let stretches = day.stretches.entry(open.arrived).or_default();
-            *stretches = stretches.saturating_add(1);
+            day.stretches = day.stretches.saturating_add(1);
+            for (of, arrived) in open.arrived {
+                *day.by_type.entry(of).or_default().entry(arrived).or_default() += 1;
+            }
         }
         // A day is forgotten when its end is too old: what is left is never less than the window.
         self.days.retain(|day| now.duration_since(day.from) < window + DAY);
-        self.open = Some(begin(open.until));
         true
     }
 
     /// When [`Self::move_on`] has something to add.
     pub fn next_at(&self) -> Option<Timestamp> {
-        self.open.map(|open| open.until)
+        self.open.as_ref().map(|open| open.until)
     }
 
-    /// Counts nodes that were asked for or taken now.
-    pub fn add(&mut self, nodes: u32) {
+    /// Counts a node that was asked for or taken now.
+    pub fn add(&mut self, instance_type: &InstanceType) {
         if let Some(open) = &mut self.open {
-            open.arrived = open.arrived.saturating_add(nodes);
+            *open.arrived.entry(instance_type.clone()).or_default() += 1;
         }
     }
 
@@ -138,27 +148,34 @@ impl Arrivals {
         slow.map_or(USUAL_BOOT, |seconds| SignedDuration::from_mins(i64::from(seconds.div_ceil(60)).max(1)))
     }
 
-    /// The fewest nodes that would have been enough for such a share of all times; `None` as long as less than a day was seen.
-    pub fn quantile(&self, share: Share) -> Option<u32> {
+    /// Of each instance type the fewest nodes that would have been enough for such a share of all times, where that is more than none;
+    /// `None` as long as less than a day was seen.
+    pub fn quantile(&self, share: impl Fn(&InstanceType) -> Share) -> Option<BTreeMap<InstanceType, u32>> {
         let seen: i64 = self.days.iter().map(|day| day.seen).sum();
         if seen < SHORTEST_WINDOW.as_secs() {
             return None;
         }
-        let mut all: BTreeMap<u32, u128> = BTreeMap::new();
-        for (arrived, stretches) in self.days.iter().flat_map(|day| &day.stretches) {
-            *all.entry(*arrived).or_default() += u128::from(*stretches);
-        }
-        let total: u128 = all.values().sum();
-        let mut enough = 0;
-        let mut most = None;
-        for (arrived, stretches) in all {
-            enough += stretches;
-            most = Some(arrived);
-            if enough * share.whole >= share.part * total {
-                break;
+        let mut all: BTreeMap<&InstanceType, BTreeMap<u32, u128>> = BTreeMap::new();
+        for (of, counts) in self.days.iter().flat_map(|day| &day.by_type) {
+            for (arrived, stretches) in counts {
+                *all.entry(of).or_default().entry(*arrived).or_default() += u128::from(*stretches);
             }
         }
-        most
+        let total: u128 = self.days.iter().map(|day| u128::from(day.stretches)).sum();
+        let nodes = |(of, counts): (&InstanceType, BTreeMap<u32, u128>)| {
+            let Share { part, whole } = share(of);
+            let mut enough = total - counts.values().sum::<u128>();
+            let too_few = |enough: u128| enough * whole < part * total;
+            let mut nodes = 0;
+            for (arrived, stretches) in counts {
+                if too_few(enough) {
+                    nodes = arrived;
+                    enough += stretches;
+                }
+            }
+            (nodes > 0).then(|| (of.clone(), nodes))
+        };
+        Some(all.into_iter().filter_map(nodes).collect())
     }
 }
 
@@ -175,13 +192,22 @@ mod tests {
         "2026-11-02T00:00:00Z".parse().unwrap()
     }
 
+    fn shape() -> InstanceType {
+        InstanceType::new("g4dn.xlarge").unwrap()
+    }
+
+    /// What the quantile is of that shape.
+    fn of_shape(arrivals: &Arrivals, share: Share) -> Option<u32> {
+        arrivals.quantile(|_| share).map(|of| of.get(&shape()).copied().unwrap_or(0))
+    }
+
     /// One stretch after the other with so many arrivals.
     fn after(counts: &[u32]) -> (Arrivals, Timestamp) {
         let mut arrivals = Arrivals::default();
         let mut now = start();
         arrivals.move_on(now, HORIZON, WINDOW);
         for count in counts {
-            arrivals.add(*count);
+            (0..*count).for_each(|_| arrivals.add(&shape()));
             now += HORIZON;
             arrivals.move_on(now, HORIZON, WINDOW);
         }
@@ -194,7 +220,7 @@ mod tests {
         // 200 stretches: 140 quiet, 40 with 1, 15 with 2, 5 with 4.
         let counts: Vec<u32> = [(140, 0), (40, 1), (15, 2), (5, 4)].into_iter().flat_map(|(n, of)| vec![of; n]).collect();
         let (arrivals, _) = after(&counts);
-        let wanted = |waiting, price| arrivals.quantile(Share::that_costs_least(usd(waiting), usd(price))).unwrap();
+        let wanted = |waiting, price| of_shape(&arrivals, Share::that_costs_least(usd(waiting), usd(price))).unwrap();
         // $2 against $0.80: 2 ÷ 2.8 = 71.4 %; 140 of 200 are 70 %, 180 are 90 %: one node.
         assert_eq!(wanted(2_000_000, 800_000), 1);
         // $2 against $0.90: 69.0 %: none is enough.
@@ -203,15 +229,39 @@ mod tests {
         assert_eq!(wanted(10_000_000, 800_000), 2);
         // What costs nothing is kept for the worst that came; what nobody waits for is not kept.
         assert_eq!([wanted(2_000_000, 0), wanted(0, 800_000), wanted(0, 0)], [4, 0, 0]);
-        assert_eq!(arrivals.quantile(Share::of(Percent(90))), Some(1));
-        assert_eq!(arrivals.quantile(Share::of(Percent(91))), Some(2));
+        assert_eq!(of_shape(&arrivals, Share::of(Percent(90))), Some(1));
+        assert_eq!(of_shape(&arrivals, Share::of(Percent(91))), Some(2));
+    }
+
+    #[test]
+    fn each_instance_type_is_counted_and_priced_for_itself() {
+        let (small, large) = (shape(), InstanceType::new("p4d.24xlarge").unwrap());
+        let mut arrivals = Arrivals::default();
+        let mut now = start();
+        arrivals.move_on(now, HORIZON, WINDOW);
+        // A small one in three of four stretches, and a large one in every second.
+        for n in 0..200 {
+            if n % 4 < 3 {
+                arrivals.add(&small);
+            }
+            if n % 2 == 0 {
+                arrivals.add(&large);
+            }
+            now += HORIZON;
+            arrivals.move_on(now, HORIZON, WINDOW);
+        }
+        // Waiting at $2: idling at $0.526 makes 79 %, at $4.10 33 %.
+        let price = |of: &InstanceType| UsdPerHour(if *of == small { 526_000 } else { 4_100_000 });
+        let found = arrivals.quantile(|of| Share::that_costs_least(UsdPerHour(2_000_000), price(of))).unwrap();
+        assert_eq!(found, [(small.clone(), 1)].into());
+        assert_eq!(arrivals.quantile(|_| Share::of(Percent(60))).unwrap(), [(small, 1), (large, 1)].into());
     }
 
     #[test]
     fn nothing_is_known_before_a_day_was_seen() {
         // 144 stretches of ten minutes are a day.
-        assert_eq!(after(&[3; 143]).0.quantile(Share::of(Percent(95))), None);
-        assert_eq!(after(&[3; 144]).0.quantile(Share::of(Percent(95))), Some(3));
+        assert_eq!(of_shape(&after(&[3; 143]).0, Share::of(Percent(95))), None);
+        assert_eq!(of_shape(&after(&[3; 144]).0, Share::of(Percent(95))), Some(3));
     }
 
     #[test]
@@ -220,10 +270,10 @@ mod tests {
         let mut now = start();
         arrivals.move_on(now, HORIZON, DAY);
         for n in 1..=3 * 144 {
-            arrivals.add(3);
+            (0..3).for_each(|_| arrivals.add(&shape()));
             now += HORIZON;
             arrivals.move_on(now, HORIZON, DAY);
-            assert_eq!(arrivals.quantile(Share::of(Percent(95))), (n >= 144).then_some(3), "{n}");
+            assert_eq!(of_shape(&arrivals, Share::of(Percent(95))), (n >= 144).then_some(3), "{n}");
         }
     }
 
@@ -245,11 +295,11 @@ mod tests {
         arrivals.move_on(now, HORIZON, day * 2);
         // A busy day, then three quiet ones.
         for n in 0..4 * 144 {
-            arrivals.add(if n < 144 { 5 } else { 0 });
+            (0..if n < 144 { 5 } else { 0 }).for_each(|_| arrivals.add(&shape()));
             now += HORIZON;
             arrivals.move_on(now, HORIZON, day * 2);
         }
-        assert_eq!(arrivals.quantile(Share::of(Percent(99))), Some(0));
+        assert_eq!(of_shape(&arrivals, Share::of(Percent(99))), Some(0));
         assert!(arrivals.days.len() <= 3, "{}", arrivals.days.len());
     }
 
@@ -282,7 +332,7 @@ mod tests {
             let enough = |of: u32| i128::try_from(sorted.iter().filter(|count| **count <= of).count()).unwrap();
             let share = |of: u32| enough(of) * i128::from(waiting + price) >= i128::from(waiting) * n;
             let want = sorted.iter().copied().find(|count| share(*count)).unwrap();
-            let found = arrivals.quantile(Share::that_costs_least(UsdPerHour(waiting), UsdPerHour(price)));
+            let found = of_shape(&arrivals, Share::that_costs_least(UsdPerHour(waiting), UsdPerHour(price)));
             prop_assert_eq!(found, Some(want));
         }
 
@@ -301,7 +351,7 @@ mod tests {
                 };
                 counts.iter().map(of).sum()
             };
-            let found = arrivals.quantile(Share::that_costs_least(UsdPerHour(waiting), UsdPerHour(price))).unwrap();
+            let found = of_shape(&arrivals, Share::that_costs_least(UsdPerHour(waiting), UsdPerHour(price))).unwrap();
             for other in 0..9 {
                 prop_assert!(cost(found) <= cost(other), "{} costs {}, {} costs {}", found, cost(found), other, cost(other));
             }

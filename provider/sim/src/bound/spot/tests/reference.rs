@@ -75,6 +75,9 @@ fn pools() -> Vec<Pool> {
 #[test]
 #[ignore = "reads ServeGen and SkyNomad from STOKER_BENCHMARK_REFERENCE"]
 fn it_is_the_references() {
+    if crate::is_skipped("STOKER_BENCHMARK_REFERENCE") {
+        return;
+    }
     let (demand, pools) = (replicas(), pools());
     let node = Node { hourly: UsdPerHour(6_880_000), boot_seconds: 360, reserved: None };
     let usd = |micros: UsdMicros| dollars(micros.0);

@@ -2,8 +2,8 @@
 //!
 //! `STOKER_BENCHMARK_REFERENCE` names a directory with its `catalog.json` and `openb_pod_list_gpuspec33.csv`.
 //! `STOKER_BENCHMARK_DRAWS` may name one with its draws: `normals_0.json` and so on, a list of standard normals for
-//! each seed, and `w2_shifts.json`, those of the copies. With them the means are the published ones; without them, luck
-//! is another one.
+//! each seed, and `w2_shifts.json`, those of the copies. With them the means are the published ones; without them, the
+//! draws are others.
 
 use super::*;
 
@@ -92,7 +92,7 @@ struct Files {
 fn find(name: &str) -> String {
     let root = std::env::var("STOKER_BENCHMARK_REFERENCE").unwrap();
     let folders = ["", "benchmark", "data/traces"].map(|folder| Path::new(&root).join(folder).join(name));
-    folders.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap()
+    folders.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_else(|| panic!("no {name} in {root}"))
 }
 
 fn files() -> Files {
@@ -144,6 +144,9 @@ fn runs(demand: &Demand, workload: &str, name: &str) -> Vec<Report> {
 #[test]
 #[ignore = "reads the reference's trace and catalogue from STOKER_BENCHMARK_REFERENCE"]
 fn the_published_means_hold() {
+    if crate::is_skipped("STOKER_BENCHMARK_REFERENCE") {
+        return;
+    }
     let has_draws = std::env::var("STOKER_BENCHMARK_DRAWS").is_ok();
     let mut off = Vec::new();
     for (workload, demand, rows) in demands() {
@@ -183,12 +186,19 @@ fn the_published_means_hold() {
 #[test]
 #[ignore = "reads the reference's trace, catalogue and draws from STOKER_BENCHMARK_REFERENCE and STOKER_BENCHMARK_DRAWS"]
 fn the_same_draws_give_the_same_bill() {
+    if crate::is_skipped("STOKER_BENCHMARK_REFERENCE") || crate::is_skipped("STOKER_BENCHMARK_DRAWS") {
+        return;
+    }
+    let mut compared = 0;
     let root = std::env::var("STOKER_BENCHMARK_DRAWS").unwrap();
     for (workload, demand, rows) in demands() {
         for name in rows.iter().map(|row| row.name).chain(["b1s", "b2b4s", "b3bs", "door300s"]) {
-            let Ok(text) = std::fs::read_to_string(Path::new(&root).join(format!("out_{workload}_{name}.json"))) else {
+            let file = format!("out_{workload}_{name}.json");
+            let Ok(text) = std::fs::read_to_string(Path::new(&root).join(&file)) else {
+                println!("skipped {workload} {name}: no {file}");
                 continue;
             };
+            compared += 1;
             let expected: BTreeMap<String, f64> = serde_json::from_str(&text).unwrap();
             let start = Instant::now();
             let report = replay(&demand, &policy(name), Boots::recorded(draws("normals_0.json").unwrap())).unwrap();
@@ -207,4 +217,5 @@ fn the_same_draws_give_the_same_bill() {
             close(name, "usd", usd, exact, 0.005 * exact);
         }
     }
+    assert!(compared > 0, "no out_*.json in {root}");
 }

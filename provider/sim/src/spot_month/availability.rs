@@ -18,7 +18,7 @@ pub struct SpellLaw {
 
 /// The law of a region's zones.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Climate {
+pub struct ZoneLaw {
     /// How long capacity is there.
     pub open: SpellLaw,
     /// How long there is none.
@@ -30,11 +30,11 @@ pub struct Climate {
 /// The good AWS zones: V100 in us-west-2 a, b and c, 45 days of 2023, there 88 to 91 % of the time and reclaimed 0.09 to 0.16 times an
 /// hour (`SkyNomad`'s probes, github.com/andylizf/skynomad-artifact). The coupling is that of the draws which makes what was measured, a correlation of 0.43 between the
 /// zones' availability; a test holds the two together.
-pub const GOOD: Climate =
-    Climate { open: SpellLaw { mu: 0.28, sigma: 1.74 }, shut: SpellLaw { mu: -0.68, sigma: 0.96 }, coupling: 0.955 };
+pub const GOOD: ZoneLaw =
+    ZoneLaw { open: SpellLaw { mu: 0.28, sigma: 1.74 }, shut: SpellLaw { mu: -0.68, sigma: 0.96 }, coupling: 0.955 };
 
 /// The same zones with that correlation between the draws themselves, which leaves their availability nearly independent (0.03).
-pub const GOOD_APART: Climate = Climate { coupling: 0.43, ..GOOD };
+pub const GOOD_APART: ZoneLaw = ZoneLaw { coupling: 0.43, ..GOOD };
 
 /// A step of the walk, in seconds. A spell of the fitted traces lasts three of them at least.
 const STEP: i64 = 60;
@@ -43,9 +43,9 @@ const LONGEST: f64 = 240.0;
 /// How long the walk runs before the first second, so that its beginning, at which all zones open, is forgotten.
 const RUN_IN: i64 = 20 * 86_400;
 
-/// The weather of some zones.
+/// When some zones have spot capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Weather {
+pub struct Availability {
     /// Per zone: the seconds at which it changes, rising. Before the first it is open if `first_open`.
     zones: Vec<Zone>,
 }
@@ -56,13 +56,14 @@ struct Zone {
     changes: Vec<i64>,
 }
 
-impl Weather {
+impl Availability {
     /// Draws `seconds` of so many zones.
-    pub fn draw(seed: u64, climate: &Climate, zones: usize, seconds: i64) -> Self {
+    pub fn draw(seed: u64, zone_law: &ZoneLaw, zones: usize, seconds: i64) -> Self {
         let seed = Seed(seed);
+        // Their names are what they are drawn from: others would draw other months.
         let mut region = seed.stream("weather of the region", &[], 0);
         let mut own: Vec<Stream> = (0..zones).map(|zone| seed.stream("weather", &[], index(zone))).collect();
-        let (common, rest) = (climate.coupling.sqrt(), (1.0 - climate.coupling).sqrt());
+        let (common, rest) = (zone_law.coupling.sqrt(), (1.0 - zone_law.coupling).sqrt());
         let mut walks = vec![Walk { open: true, since: -RUN_IN }; zones];
         let mut made: Vec<Zone> = vec![Zone { first_open: true, changes: Vec::new() }; zones];
         let mut t = -RUN_IN;
@@ -70,7 +71,7 @@ impl Weather {
             let shared = region.normal();
             for ((walk, zone), own) in walks.iter_mut().zip(&mut made).zip(&mut own) {
                 let draw = common * shared + rest * own.normal();
-                if !walk.changes(climate, t, draw) {
+                if !walk.changes(zone_law, t, draw) {
                     continue;
                 }
                 *walk = Walk { open: !walk.open, since: t };
@@ -95,7 +96,7 @@ impl Weather {
         self.zones.get(zone).is_some_and(|z| z.first_open == z.changes.partition_point(|at| *at <= t).is_multiple_of(2))
     }
 
-    /// When a zone that is open at `t` shuts; `None` where it does not before the weather ends.
+    /// When a zone that is open at `t` shuts; `None` where it does not before what is drawn ends.
     pub fn shuts_after(&self, zone: usize, t: i64) -> Option<i64> {
         let zone = self.zones.get(zone)?;
         zone.changes.get(zone.changes.partition_point(|at| *at <= t)).copied()
@@ -123,8 +124,8 @@ struct Walk {
 
 impl Walk {
     /// Whether the state ends in the step from `t` on, by a normal draw.
-    fn changes(self, climate: &Climate, t: i64, draw: f64) -> bool {
-        let law = if self.open { climate.open } else { climate.shut };
+    fn changes(self, zone_law: &ZoneLaw, t: i64, draw: f64) -> bool {
+        let law = if self.open { zone_law.open } else { zone_law.shut };
         let hours = |seconds: i64| f64::from(i32::try_from(seconds).unwrap_or(i32::MAX)) / 3600.0;
         let age = hours(t - self.since);
         if age >= LONGEST {
@@ -177,14 +178,14 @@ mod tests {
     #[test]
     fn zones_are_as_often_open_and_as_alike_as_measured() {
         const DAYS: i64 = 1_000;
-        let weather = Weather::draw(1, &GOOD, 3, DAYS * DAY);
-        let sample = |zone| (0..DAYS * 24).map(|hour| f64::from(u8::from(weather.is_open(zone, hour * 3600)))).collect();
+        let availability = Availability::draw(1, &GOOD, 3, DAYS * DAY);
+        let sample = |zone| (0..DAYS * 24).map(|hour| f64::from(u8::from(availability.is_open(zone, hour * 3600)))).collect();
         let samples: [Vec<f64>; 3] = [0, 1, 2].map(sample);
         let open = samples.iter().flatten().sum::<f64>() / (3.0 * 24.0 * DAYS as f64);
         assert!((0.86..0.91).contains(&open), "{open}");
         let alike = [(0, 1), (0, 2), (1, 2)].map(|(a, b)| correlation(&samples[a], &samples[b])).iter().sum::<f64>() / 3.0;
         assert!((0.36..0.50).contains(&alike), "{alike}");
-        let shut = weather.zones.iter().map(|zone| zone.changes.len()).sum::<usize>() as f64 / 2.0;
+        let shut = availability.zones.iter().map(|zone| zone.changes.len()).sum::<usize>() as f64 / 2.0;
         let an_hour = shut / (3.0 * 24.0 * DAYS as f64 * open);
         assert!((0.09..0.20).contains(&an_hour), "{an_hour}");
     }
@@ -192,10 +193,10 @@ mod tests {
     #[test]
     fn a_zone_is_open_until_it_shuts() {
         let zone = Zone { first_open: true, changes: vec![60, 180] };
-        let weather = Weather { zones: vec![zone] };
-        assert_eq!([0, 59, 60, 179, 180].map(|t| weather.is_open(0, t)), [true, true, false, false, true]);
+        let availability = Availability { zones: vec![zone] };
+        assert_eq!([0, 59, 60, 179, 180].map(|t| availability.is_open(0, t)), [true, true, false, false, true]);
         assert_eq!(
-            (weather.shuts_after(0, 0), weather.shuts_after(0, 59), weather.shuts_after(0, 200)),
+            (availability.shuts_after(0, 0), availability.shuts_after(0, 59), availability.shuts_after(0, 200)),
             (Some(60), Some(60), None)
         );
     }

@@ -14,8 +14,13 @@ use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::policy::Policy;
 
-use super::SUPPLIER;
-use crate::demand::{InstanceType, Room};
+use super::{InstanceType, Resources};
+
+/// The supplier that makes the nodes of a simulation; catalogues have to name it.
+pub const SUPPLIER: &str = "simulated";
+
+/// When a simulation begins.
+pub const START: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// Where instance types made of numbers are sold.
 pub const CLOUD: &str = "aws";
@@ -46,14 +51,14 @@ fn listed(catalogue: &Catalogue, counts: impl Fn(&Group) -> bool, bought: impl F
     let mut types: BTreeMap<&str, InstanceType> = BTreeMap::new();
     for group in catalogue.groups.values().filter(|group| counts(group)) {
         let offers = group.offers.iter().filter(|offer| bought(offer.market.capacity_type));
-        let quotes = offers.filter_map(|offer| offer.quote(Wall(super::START)).ok());
+        let quotes = offers.filter_map(|offer| offer.quote(Wall(START)).ok());
         let Some(price) = quotes.map(|quote| quote.price).min() else { continue };
         let room = &group.template.allocatable;
         let name = group.place.instance_type.as_str();
         let of = types.entry(name).or_insert_with(|| InstanceType {
             name: name.to_owned(),
             model: group.spec.gpu_model.to_string(),
-            allocatable: Room {
+            allocatable: Resources {
                 gpus: room.gpus,
                 milli_cpu: u32::try_from(room.milli_cpu).unwrap_or(u32::MAX),
                 memory_mib: u32::try_from(room.memory.0).unwrap_or(u32::MAX),

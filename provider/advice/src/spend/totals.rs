@@ -1,0 +1,208 @@
+//! Totals: the rows of days, summed by whatever is asked for.
+
+use std::collections::BTreeMap;
+
+use stoker_core::base::ids::PoolName;
+use stoker_core::base::shares::share_out;
+use stoker_core::base::units::UsdMicros;
+use stoker_core::market::offer::{CapacityType, Market};
+
+use super::{DayRow, Holder, NodeState, RowKey, Use};
+
+/// What rows are summed by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum By {
+    /// The pool.
+    Pool,
+    /// The namespace of the pods.
+    Namespace,
+    /// The namespace and what made the pods.
+    Workload,
+    /// The value of that label of the pods.
+    Label(String),
+    /// The GPU model.
+    Model,
+    /// How nodes were bought.
+    Capacity,
+    /// The zone.
+    Zone,
+}
+
+/// What becomes of time and money of nodes that no pod holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// It is a line of its own.
+    #[default]
+    Separate,
+    /// The pods of the same pool and market bear it, in proportion to what they hold.
+    Spread,
+}
+
+/// Time and money.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Time of nodes, in [parts](super::PARTS) of a second.
+    pub node_parts: i64,
+    /// Time of GPUs, likewise.
+    pub gpu_parts: i64,
+    /// At list prices.
+    pub list: UsdMicros,
+    /// At contracted prices.
+    pub contracted: UsdMicros,
+    /// With commitments.
+    pub effective: UsdMicros,
+    /// Time of nodes without a list price.
+    pub unlisted_parts: i64,
+    /// Of `effective`, what was paid for time of which readings tell how busy the GPUs were.
+    pub read: UsdMicros,
+    /// Of `read`, what was paid for what the GPUs could have done and did not.
+    pub wasted: UsdMicros,
+}
+
+impl Figures {
+    /// Adds a row.
+    pub fn add(&mut self, row: &DayRow) {
+        self.node_parts = self.node_parts.saturating_add(row.node_parts);
+        self.gpu_parts = self.gpu_parts.saturating_add(row.gpu_parts);
+        self.list = self.list.plus(row.list);
+        self.contracted = self.contracted.plus(row.contracted);
+        self.effective = self.effective.plus(row.effective);
+        self.unlisted_parts = self.unlisted_parts.saturating_add(row.unlisted_parts);
+        self.read = self.read.plus(row.read);
+        self.wasted = self.wasted.plus(row.wasted);
+    }
+
+    /// Cost × (1 − use), as far as readings tell; `None` where they tell nothing: that is unknown, and not nothing.
+    pub fn waste(&self) -> Option<UsdMicros> {
+        (self.read.0 > 0).then_some(self.wasted)
+    }
+}
+
+impl Use {
+    /// The name of the line that it belongs to, by what is asked. Words with a blank are no name that Kubernetes allows.
+    pub fn line(&self, by: &By) -> String {
+        let Self::Nodes { pool, market, model, state: _, holder } = self else { return "unused commitments".to_owned() };
+        let of_pods = |word: &dyn Fn(&str, &str, Option<&str>) -> String| match holder {
+            Holder::Pods { namespace, workload, labels } => {
+                let label = match by {
+                    By::Label(key) => labels.get(key),
+                    _ => None,
+                };
+                word(namespace, workload, label)
+            }
+            Holder::Others { namespace } => match by {
+                By::Namespace => namespace.to_string(),
+                By::Workload => format!("{namespace}/small workloads"),
+                _ => "small workloads".to_owned(),
+            },
+            Holder::Nobody => "no pod".to_owned(),
+            Holder::Unknown => "not recorded".to_owned(),
+        };
+        match by {
+            By::Pool => pool.to_string(),
+            By::Namespace => of_pods(&|namespace, _, _| namespace.to_owned()),
+            By::Workload => of_pods(&|namespace, workload, _| format!("{namespace}/{workload}")),
+            By::Label(_) => of_pods(&|_, _, label| label.map_or_else(|| "no label".to_owned(), str::to_owned)),
+            By::Model => model.to_string(),
+            By::Capacity => market.capacity_type.to_string(),
+            By::Zone => market.place.zone.to_string(),
+        }
+    }
+
+    /// What the nodes did; `None` of what is no node.
+    pub const fn state(&self) -> Option<NodeState> {
+        match self {
+            Self::Nodes { state, .. } => Some(*state),
+            Self::Unused { .. } => None,
+        }
+    }
+
+    /// How the nodes were bought; `None` of what is no node.
+    pub const fn capacity_type(&self) -> Option<CapacityType> {
+        match self {
+            Self::Nodes { market, .. } => Some(market.capacity_type),
+            Self::Unused { .. } => None,
+        }
+    }
+}
+
+/// The sum of rows.
+pub fn total<'a>(rows: impl IntoIterator<Item = &'a DayRow>) -> Figures {
+    let mut total = Figures::default();
+    rows.into_iter().for_each(|row| total.add(row));
+    total
+}
+
+/// Rows summed by something. The sums add up to [`total`] exactly.
+pub fn grouped<'a, K: Ord>(rows: impl IntoIterator<Item = &'a DayRow>, key: impl Fn(&Use) -> K) -> BTreeMap<K, Figures> {
+    let mut groups: BTreeMap<K, Figures> = BTreeMap::new();
+    for row in rows {
+        groups.entry(key(&row.key.of)).or_default().add(row);
+    }
+    groups
+}
+
+/// The rows of one day in which pods bear what no pod held: of their own pool and market where there were any, else of their pool. What is
+/// left, of pools without pods that day, and unused commitments stay as they are. The sum is the same.
+pub fn spread(rows: &[DayRow]) -> Vec<DayRow> {
+    let mut by_market: BTreeMap<(&PoolName, &Market), Vec<&DayRow>> = BTreeMap::new();
+    let mut by_pool: BTreeMap<&PoolName, Vec<&DayRow>> = BTreeMap::new();
+    for row in rows {
+        if let Use::Nodes { pool, market, holder: Holder::Pods { .. } | Holder::Others { .. }, .. } = &row.key.of {
+            by_market.entry((pool, market)).or_default().push(row);
+            by_pool.entry(pool).or_default().push(row);
+        }
+    }
+    let mut all: BTreeMap<RowKey, DayRow> = BTreeMap::new();
+    for row in rows {
+        let Use::Nodes { pool, market, model, state, holder: Holder::Nobody } = &row.key.of else {
+            put(&mut all, row.clone());
+            continue;
+        };
+        let Some(bearers) = by_market.get(&(pool, market)).or_else(|| by_pool.get(pool)) else {
+            put(&mut all, row.clone());
+            continue;
+        };
+        let weights: Vec<i128> = bearers.iter().map(|bearer| i128::from(bearer.node_parts)).collect();
+        let share =
+            |amount: i64| share_out(i128::from(amount), &weights).into_iter().map(|part| i64::try_from(part).unwrap_or(0));
+        let money = share(row.list.0).zip(share(row.contracted.0)).zip(share(row.effective.0));
+        let unused = share(row.read.0).zip(share(row.wasted.0));
+        let time = share(row.node_parts).zip(share(row.gpu_parts)).zip(share(row.unlisted_parts));
+        for (((bearer, ((list, contracted), effective)), ((node_parts, gpu_parts), unlisted_parts)), (read, wasted)) in
+            bearers.iter().zip(money).zip(time).zip(unused)
+        {
+            let Use::Nodes { holder, .. } = &bearer.key.of else { continue };
+            let of = Use::Nodes {
+                pool: pool.clone(),
+                market: market.clone(),
+                model: model.clone(),
+                state: *state,
+                holder: holder.clone(),
+            };
+            let (list, contracted, effective) = (UsdMicros(list), UsdMicros(contracted), UsdMicros(effective));
+            let (read, wasted) = (UsdMicros(read), UsdMicros(wasted));
+            let key = RowKey { of, instance: row.key.instance.clone() };
+            put(&mut all, DayRow { key, node_parts, gpu_parts, list, contracted, effective, unlisted_parts, read, wasted });
+        }
+    }
+    all.into_values().collect()
+}
+
+pub(super) fn put(all: &mut BTreeMap<RowKey, DayRow>, row: DayRow) {
+    match all.get_mut(&row.key) {
+        Some(known) => {
+            known.node_parts = known.node_parts.saturating_add(row.node_parts);
+            known.gpu_parts = known.gpu_parts.saturating_add(row.gpu_parts);
+            known.list = known.list.plus(row.list);
+            known.contracted = known.contracted.plus(row.contracted);
+            known.effective = known.effective.plus(row.effective);
+            known.unlisted_parts = known.unlisted_parts.saturating_add(row.unlisted_parts);
+            known.read = known.read.plus(row.read);
+            known.wasted = known.wasted.plus(row.wasted);
+        }
+        None => {
+            all.insert(row.key.clone(), row);
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! `stoker advise --ranked`: every measure that would save, dearest first, each with its evidence, its risk and the change of the policy.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path as FilePath;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+use similar::TextDiff;
+use stoker_advice::spend::{DayRow, NodeState, Use};
+use stoker_advice::workload::{Change, Layout, MONTH_HOURS, WorkloadAdvice};
+use stoker_core::base::engine_clock::Wall;
+use stoker_core::base::ids::PoolName;
+use stoker_core::base::units::{Percent, UsdMicros, UsdPerHour};
+use stoker_core::limits::commitment::{Proposal, Scope, Term};
+use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::market::price::{PriceBook, usable};
+use stoker_core::policy::{Path, Policy, Pool, RawPolicy, Segment};
+use stoker_service::policy_file;
+use stoker_service::print::{paragraph, table};
+use stoker_service::yaml::{self, Edit};
+
+use super::words::{arithmetic, shown};
+use crate::cli::exit::CliError;
+use crate::cli::idle::IdleRow;
+use crate::cli::out::Money;
+use crate::cli::report::percent;
+
+/// Measures that save less than so much a month are left out: nobody changes a policy for a coffee.
+const LEAST: UsdMicros = UsdMicros(5_000_000);
+
+/// What measures are found from.
+pub(super) struct Found<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) prices: &'a PriceBook,
+    pub(super) workloads: &'a [WorkloadAdvice],
+    pub(super) idle: &'a [IdleRow],
+    pub(super) proposals: &'a [Proposal],
+    /// What was spent, and the hours in which it is known.
+    pub(super) spent: (Vec<DayRow>, i64),
+    pub(super) now: Timestamp,
+}
+
+/// The measures, dearest first.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Ranked {
+    pub(super) at: Timestamp,
+    pub(super) measures: Vec<Measure>,
+}
+
+/// Something that would save.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Measure {
+    pub(super) saved_per_month: Money,
+    /// Whether that is the most that it can save.
+    pub(super) is_upper_bound: bool,
+    /// What it is, in a word or two.
+    pub(super) what: &'static str,
+    /// Which workload, pool or commitment it is about.
+    pub(super) of: String,
+    pub(super) evidence: String,
+    pub(super) risk: String,
+    /// What the policy would say; empty where people act.
+    pub(super) policy: Vec<String>,
+    /// What people have to do.
+    pub(super) by_hand: Option<String>,
+    #[serde(skip)]
+    pub(super) edits: Vec<Edit>,
+}
+
+impl Ranked {
+    pub(super) fn of(found: &Found<'_>) -> Self {
+        let mut measures: Vec<Measure> = found.workloads.iter().filter_map(|one| sized(found, one)).collect();
+        measures.extend(reserved(found));
+        measures.extend(bought_as_spot(found));
+        measures.extend(free_nodes(found));
+        measures.extend(found.idle.iter().filter_map(idle));
+        measures.retain(|measure| measure.saved_per_month.micro_usd >= LEAST.0);
+        measures.sort_by(|a, b| (b.saved_per_month.micro_usd, &a.of).cmp(&(a.saved_per_month.micro_usd, &b.of)));
+        for measure in &mut measures {
+            measure.policy = measure.edits.iter().map(told).collect();
+        }
+        Self { at: found.now, measures }
+    }
+
+    pub(super) fn table(&self) -> String {
+        if self.measures.is_empty() {
+            return "Nothing is known to save $5 a month or more.\n".to_owned();
+        }
+        let rows = self.measures.iter().zip(1..).map(|(of, rank)| {
+            let most = if of.is_upper_bound { "at most " } else { "" };
+            let saved = UsdMicros(of.saved_per_month.micro_usd);
+            vec![format!("{rank}"), format!("{most}{saved}"), of.what.to_owned(), of.of.clone()]
+        });
+        let mut text = table(&["RANK", "SAVES/MONTH", "MEASURE", "OF"], &["RANK", "SAVES/MONTH"], rows.collect());
+        for (of, rank) in self.measures.iter().zip(1..) {
+            let _ = write!(text, "\n{rank}  {} of {}\n", of.what, of.of);
+            text.push_str(&paragraph("   evidence:", &of.evidence));
+            text.push_str(&paragraph("   risk:", &of.risk));
+            for change in &of.policy {
+                text.push_str(&paragraph("   policy:", change));
+            }
+            if let Some(what) = &of.by_hand {
+                text.push_str(&paragraph("   to do:", what));
+            }
+        }
+        text.push('\n');
+        text.push_str(&paragraph(
+            "note:",
+            "measures overlap: carry one out, and look again. --policy FILE --apply NEW-FILE [--measure RANK] writes the changed policy for \
+             review.",
+        ));
+        text
+    }
+}
+
+/// An edit as people read it.
+fn told(edit: &Edit) -> String {
+    match edit {
+        Edit::Set(path, value) => format!("{path}: {}", yaml::flow(value)),
+        Edit::Add(path, value) => format!("{path}: add {}", yaml::flow(value)),
+    }
+}
+
+/// A pool, and its path in the policy's file; `None` where there is none of that name.
+fn pool<'a>(policy: &'a Policy, name: &PoolName) -> Option<(&'a Pool, Path)> {
+    let (index, pool) = policy.pools.iter().enumerate().find(|(_, pool)| pool.name == *name)?;
+    Some((pool, Path::root().key("pools").index(index)))
+}
+
+/// A cheaper GPU, or a part of one, for a workload.
+fn sized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
+    let one = advice.cheapest.as_ref().ok()?;
+    let (pool, path) = pool(found.policy, &advice.pool)?;
+    let (what, risk) = match one.layout {
+        Layout::Whole => ("cheaper GPU", "what it needed on no day that was read, it may not get"),
+        Layout::Mig(..) => ("MIG", "a fault of the GPU ends every pod on it, and other profiles need an empty node"),
+        Layout::TimeSlicing(_) => {
+            ("time-slicing", "pods that share a GPU share its memory unprotected, and wait for each other's turns")
+        }
+    };
+    let edits: Vec<Edit> = one.changes.iter().filter_map(|change| edit_of(pool, &path, change)).collect();
+    let by_hand = match () {
+        () if one.changes.is_empty() => Some("the policy allows it already: let its pods ask for it".to_owned()),
+        () if edits.len() < one.changes.len() => {
+            let changes: Vec<String> = one.changes.iter().map(ToString::to_string).collect();
+            Some(format!("write into the pool: {}", changes.join(", ")))
+        }
+        () => None,
+    };
+    let why = arithmetic(advice, found.policy.advise).into_iter().next().unwrap_or_default();
+    Some(Measure {
+        saved_per_month: one.saved.into(),
+        is_upper_bound: false,
+        what,
+        of: format!("{} in {}", advice.owner, advice.pool),
+        evidence: format!("{why}. {}: {} instead of {} a month", shown(one), one.per_month, advice.now.per_month),
+        risk: risk.to_owned(),
+        policy: Vec::new(),
+        edits: if by_hand.is_some() { Vec::new() } else { edits },
+        by_hand,
+    })
+}
+
+/// What a change is in the policy's file; `None` of one that is left to people.
+fn edit_of(pool: &Pool, path: &Path, change: &Change) -> Option<Edit> {
+    let gpu = path.key("gpu");
+    Some(match change {
+        Change::Model(model) => Edit::Add(gpu.key("models"), json!(model.as_str())),
+        Change::Count(gpus) => {
+            let counts: Vec<u32> = pool.gpu_counts.iter().copied().chain([*gpus]).collect();
+            Edit::Set(gpu.key("count"), json!(counts))
+        }
+        Change::InstanceType(name) => Edit::Add(path.key("instanceTypes"), json!(name.as_str())),
+        Change::LeastMemory(gib) => Edit::Set(gpu.key("minMemoryGiB"), json!(gib)),
+        Change::LeastNodeMemory(gib) => Edit::Set(gpu.key("minMemoryPerNodeGiB"), json!(gib)),
+        Change::Share(Layout::Mig(profile, _)) => Edit::Set(path.key("sharing"), json!({ "mig": format!("all-{profile}") })),
+        Change::Share(Layout::TimeSlicing(n)) => Edit::Set(path.key("sharing"), json!({ "timeSlicing": n })),
+        Change::Share(Layout::Whole) => return None,
+    })
+}
+
+/// Of what covers the same use, the commitment that saves most.
+fn reserved(found: &Found<'_>) -> Vec<Measure> {
+    let mut best: BTreeMap<(&str, &Scope), &Proposal> = BTreeMap::new();
+    for proposal in found.proposals.iter().filter(|proposal| proposal.advice.commit > 0) {
+        let known = best.entry((proposal.cloud.as_str(), &proposal.scope)).or_insert(proposal);
+        if proposal.advice.saved > known.advice.saved {
+            *known = proposal;
+        }
+    }
+    best.into_values().map(commitment).collect()
+}
+
+fn commitment(proposal: &Proposal) -> Measure {
+    let Proposal { cloud, kind, scope, term, source, unit: _, advice } = proposal;
+    let month = |rate: UsdPerHour| rate.over_seconds(MONTH_HOURS * 3_600);
+    let years = if *term == Term::ThreeYears { "three years" } else { "a year" };
+    let mut raw = json!({ "cloud": cloud.as_str(), "kind": kind.as_str(), "usdPerHour": dollars(proposal.rate()) });
+    let (what, amount) = match scope {
+        Scope::Nodes { region, instance_type } => {
+            raw["region"] = json!(region.as_str());
+            raw["instanceType"] = json!(instance_type.as_str());
+            raw["nodes"] = json!(advice.commit);
+            (format!("{instance_type} in {region}"), format!("{} of {instance_type}", advice.commit))
+        }
+        Scope::Gpus { region, model, memory } => {
+            raw["region"] = json!(region.as_str());
+            raw["model"] = json!(model.as_str());
+            raw["memoryGiB"] = json!(memory.0 / 1_024);
+            raw["gpus"] = json!(advice.commit);
+            (format!("{model} in {region}"), format!("{} GPUs of {model}", advice.commit))
+        }
+        Scope::Family { region, family } => (format!("{family} in {region}"), format!("{} an hour", proposal.rate())),
+        Scope::Cloud => (cloud.to_string(), format!("{} an hour", proposal.rate())),
+    };
+    let name = format!("{}-{}-{}", kind.as_str(), what.replace(' ', "-"), term.as_str());
+    raw["name"] = json!(name);
+    let halved = advice.if_use_falls.iter().find(|fall| fall.by == Percent(50));
+    let halved = halved.map_or_else(String::new, |fall| format!("; if use halves it saves {} a month", month(fall.saved)));
+    let is_counted = matches!(scope, Scope::Nodes { .. } | Scope::Gpus { .. });
+    Measure {
+        saved_per_month: month(advice.saved).into(),
+        is_upper_bound: false,
+        what: "reserve",
+        of: format!("{cloud} {} for {years}, {what}", kind.as_str()),
+        evidence: format!(
+            "{amount} would have been used to {}, and pays from {} on ({source})",
+            percent(advice.utilization.0.into()),
+            percent(advice.break_even.0.into())
+        ),
+        risk: format!("it is paid for {years}, used or not{halved}"),
+        policy: Vec::new(),
+        by_hand: Some(format!("buy it; then the policy may count on it{}", if is_counted { "" } else { ": stoker commit" })),
+        edits: if is_counted { vec![Edit::Add(Path::root().key("commitments"), raw)] } else { Vec::new() },
+    }
+}
+
+/// Micro-dollars as a number of dollars, exactly.
+fn dollars(rate: UsdPerHour) -> Value {
+    let text = format!("{}.{:06}", rate.0 / 1_000_000, rate.0.unsigned_abs() % 1_000_000);
+    serde_json::from_str(text.trim_end_matches('0').trim_end_matches('.')).unwrap_or(Value::Null)
+}
+
+/// What a known time cost, for a month.
+fn a_month((amount, hours): (i128, i64)) -> UsdMicros {
+    let month = amount.saturating_mul(MONTH_HOURS.into()) / i128::from(hours.max(1));
+    UsdMicros(i64::try_from(month).unwrap_or(i64::MAX))
+}
+
+/// Pools that buy on demand what is sold as spot too.
+fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
+    let (rows, hours) = &found.spent;
+    let mut paid: BTreeMap<(&PoolName, &Place), (i128, i64)> = BTreeMap::new();
+    for row in rows {
+        if let Use::Nodes { pool, market: Market { place, capacity_type: CapacityType::OnDemand }, .. } = &row.key.of {
+            let sum = paid.entry((pool, place)).or_default();
+            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
+        }
+    }
+    let mut pools: BTreeMap<&PoolName, (i128, i128)> = BTreeMap::new();
+    for ((pool, place), (cost, parts)) in paid {
+        let spot = Market { place: place.clone(), capacity_type: CapacityType::Spot };
+        let Ok(quote) = usable(found.prices.entry(&spot), Wall(found.now)) else { continue };
+        let as_spot = i128::from(quote.price.0) * i128::from(parts) / (3_600 * i128::from(stoker_advice::spend::PARTS));
+        if as_spot < cost {
+            let sum = pools.entry(pool).or_default();
+            *sum = (sum.0 + cost, sum.1 + as_spot);
+        }
+    }
+    let measure = |(name, (cost, as_spot)): (&PoolName, (i128, i128))| {
+        let (pool, path) = pool(found.policy, name).filter(|(pool, _)| !pool.prefer.contains(&CapacityType::Spot))?;
+        let mut prefer = pool.prefer.clone();
+        let before = prefer.iter().position(|known| *known == CapacityType::OnDemand).unwrap_or(0);
+        prefer.insert(before, CapacityType::Spot);
+        let [cost, as_spot] = [cost, as_spot].map(|amount| a_month((amount, *hours)));
+        Some(Measure {
+            saved_per_month: UsdMicros(cost.0 - as_spot.0).into(),
+            is_upper_bound: true,
+            what: "spot",
+            of: format!("pool {name}"),
+            evidence: format!("its on-demand nodes cost {cost} a month, and the same as spot {as_spot}, at the price tables' quotes"),
+            risk: "the cloud takes nodes back at short notice: what runs must go on from a checkpoint, or be repeated, and spot may be sold out"
+                .to_owned(),
+            policy: Vec::new(),
+            by_hand: None,
+            edits: vec![Edit::Set(path.key("capacity").key("prefer"), json!(prefer))],
+        })
+    };
+    pools.into_iter().filter_map(measure).collect()
+}
+
+/// What pools pay for nodes that no pod holds.
+fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
+    let (rows, hours) = &found.spent;
+    let mut free: BTreeMap<(&PoolName, bool), (i128, i64)> = BTreeMap::new();
+    for row in rows {
+        if let Use::Nodes { pool, state: state @ (NodeState::Idle | NodeState::Warm), .. } = &row.key.of {
+            let sum = free.entry((pool, *state == NodeState::Warm)).or_default();
+            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
+        }
+    }
+    let measure = |((pool, is_warm), (cost, parts)): ((&PoolName, bool), (i128, i64))| {
+        let node_hours = parts / (3_600 * stoker_advice::spend::PARTS);
+        let (what, doing, by_hand) = if is_warm {
+            (
+                "warm floor",
+                "its floor kept free nodes",
+                "lower or schedule the pool's warmFloor; stoker simulate shows who waits then",
+            )
+        } else {
+            (
+                "idle nodes",
+                "nodes, or parts of them, were held by no pod",
+                "shorten the pool's stabilization, set offHours, or share and isolate its GPUs; stoker simulate shows what that does",
+            )
+        };
+        Measure {
+            saved_per_month: a_month((cost, *hours)).into(),
+            is_upper_bound: true,
+            what,
+            of: format!("pool {pool}"),
+            evidence: format!("{doing} for {node_hours} node-hours in {hours} hours"),
+            risk: "pods that come wait for a node to boot".to_owned(),
+            policy: Vec::new(),
+            by_hand: Some(by_hand.to_owned()),
+            edits: Vec::new(),
+        }
+    };
+    free.into_iter().map(measure).collect()
+}
+
+/// Pods that hold GPUs and do nothing with them, such as forgotten notebooks.
+fn idle(row: &IdleRow) -> Option<Measure> {
+    let owner = row.owner()?;
+    Some(Measure {
+        saved_per_month: row.per_hour().over_seconds(MONTH_HOURS * 3_600).into(),
+        is_upper_bound: true,
+        what: "idle pods",
+        of: owner.to_owned(),
+        evidence: row.evidence(),
+        risk: "what lies in their memory is lost when they end: ask first".to_owned(),
+        policy: Vec::new(),
+        by_hand: Some("ask the owner, and end what nobody needs".to_owned()),
+        edits: Vec::new(),
+    })
+}
+
+/// A policy with edits, as values; `None` where they lead nowhere.
+fn meant(policy: &RawPolicy, edits: &[Edit]) -> Option<RawPolicy> {
+    let mut whole = serde_json::to_value(policy).ok()?;
+    for edit in edits {
+        let (Edit::Set(path, value) | Edit::Add(path, value)) = edit;
+        let mut at = &mut whole;
+        for segment in path.segments() {
+            at = match segment {
+                Segment::Key(key) => {
+                    if at.is_null() {
+                        *at = json!({});
+                    }
+                    at.as_object_mut()?.entry(key.as_str()).or_insert(Value::Null)
+                }
+                Segment::Index(index) => at.get_mut(index)?,
+            };
+        }
+        match (edit, &mut *at) {
+            (Edit::Add(..), Value::Array(list)) => list.push(value.clone()),
+            (Edit::Add(..), _) => *at = Value::Array(vec![value.clone()]),
+            (Edit::Set(..), _) => *at = value.clone(),
+        }
+    }
+    serde_json::from_value(whole).ok()
+}
+
+/// Writes a policy with a measure into a file that is not there yet, and tells the difference. Nothing else changes.
+pub(super) fn apply(
+    measure: &Measure,
+    from: &FilePath,
+    text: &str,
+    to: &FilePath,
+    prices: &PriceBook,
+) -> Result<String, CliError> {
+    let cannot = |why: &str| {
+        let changes = measure.policy.join("; ");
+        CliError::Usage(format!("--apply: {why}: write by hand into {}: {changes}", from.display()))
+    };
+    if measure.edits.is_empty() {
+        let what = measure.by_hand.as_deref().unwrap_or("nothing");
+        return Err(CliError::Usage(format!("--apply: {} of {} changes no policy: {what}", measure.what, measure.of)));
+    }
+    let edited = measure.edits.iter().try_fold(text.to_owned(), |text, edit| yaml::edit(&text, edit));
+    let edited = edited.ok_or_else(|| cannot("the file has a form that is not edited"))?;
+    // What was written is what was meant, and a policy.
+    let name = to.display().to_string();
+    policy_file::parse(&name, &edited, Some(prices)).map_err(|faults| CliError::Usage(format!("--apply: {faults}")))?;
+    let read = |text: &str| yaml::load::<RawPolicy>(&name, text).ok().map(|read| read.value);
+    if read(&edited).is_none() || read(&edited) != read(text).and_then(|before| meant(&before, &measure.edits)) {
+        return Err(cannot("the file has a form that is not edited"));
+    }
+    let failed = |source: std::io::Error| CliError::Failed { doing: format!("--apply: {name}"), source: source.into() };
+    fs::File::create_new(to).and_then(|mut file| file.write_all(edited.as_bytes())).map_err(failed)?;
+    let diff = TextDiff::from_lines(text, &edited).unified_diff().header(&from.display().to_string(), &name).to_string();
+    Ok(format!(
+        "{diff}\nwritten to {name}: look at it with `stoker plan --policy {name}` and `stoker simulate --policy {name}`\n"
+    ))
+}

@@ -1,0 +1,343 @@
+//! `stoker report`: what was spent, who held it, and what it went for, from the spans and pods of the journal.
+
+mod console;
+mod csv;
+mod figures;
+mod html;
+mod picture;
+mod table;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use stoker_advice::rollup::HOUR;
+use stoker_advice::spend::{By, CommitmentCost, DAY, DayRow, GpuUse, Idle, KeptDay, Lives, Tariff, spread};
+use stoker_core::market::price::PriceBook;
+use stoker_core::policy::Policy;
+use stoker_journal::{DAYS_KEPT, Journal, Reader, SPANS_KEPT};
+use stoker_service::price_tables;
+
+use super::args::{JournalArg, NowArg, whole};
+use super::commit::last_policy;
+use super::exit::{CliError, Exit};
+use super::out;
+pub(super) use console::money;
+use figures::Report;
+pub(super) use table::percent;
+
+/// Days that are reported where nobody asks for others.
+const USUAL_DAYS: i64 = 30;
+
+/// Longest time that is reported, in days.
+const MOST_DAYS: i64 = DAYS_KEPT.as_secs() / DAY;
+
+/// Reports what was spent: by pool, namespace, workload, label, GPU model, capacity type or zone, and by what nodes did.
+///
+/// It is based on what the service wrote down in its journal while it ran. Days and months are those of UTC. Time of which nobody knows what
+/// nodes did is said, and not filled.
+#[derive(Debug, Args)]
+pub(super) struct ReportArgs {
+    /// Month to report; of the current one, up to now
+    #[arg(long, value_name = "YYYY-MM", value_parser = month, conflicts_with_all = ["days", "year"])]
+    month: Option<Date>,
+    /// Year to report, month by month; of the current one, up to now
+    #[arg(long, value_name = "YYYY", value_parser = year, conflicts_with = "days")]
+    year: Option<Date>,
+    /// Days to report, today included
+    #[arg(long, default_value_t = USUAL_DAYS, value_name = "N", value_parser = whole(1..=MOST_DAYS), allow_negative_numbers = true)]
+    days: i64,
+    /// What to sum by: pool, namespace, workload, label=KEY, model, capacity or zone
+    #[arg(long, default_value = "pool", value_parser = by)]
+    by: By,
+    /// What becomes of nodes that no pod holds: a line of their own, or spread over the pods of their pool and market
+    #[arg(long, value_enum, default_value_t)]
+    idle: IdleArg,
+    /// Policy file whose commitments are counted [default: the policy that the service used last]
+    #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Folder of price tables to use instead of the built-in ones
+    #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
+    prices_dir: Option<PathBuf>,
+    #[command(flatten)]
+    journal: JournalArg,
+    /// Output format; json has stable fields, and money both in micro-dollars and as decimal text
+    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+    /// Print FOCUS rows by day and machine as CSV instead, for cost tools
+    #[arg(long, conflicts_with_all = ["by", "format"])]
+    focus: bool,
+    #[command(flatten)]
+    now: NowArg,
+}
+
+/// How the report is printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs: one JSON document.
+    Json,
+    /// For spreadsheets: the lines alone.
+    Csv,
+    /// For a browser: a page in one file, with pictures.
+    Html,
+}
+
+/// What becomes of nodes that no pod holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum IdleArg {
+    /// A line of their own.
+    #[default]
+    Separate,
+    /// Spread over the pods of their pool and market.
+    Spread,
+}
+
+impl From<IdleArg> for Idle {
+    fn from(idle: IdleArg) -> Self {
+        match idle {
+            IdleArg::Separate => Self::Separate,
+            IdleArg::Spread => Self::Spread,
+        }
+    }
+}
+
+fn month(text: &str) -> Result<Date, String> {
+    let wrong = || "not a month: write it like 2026-11".to_owned();
+    let is_month = text.len() == 7 && text.as_bytes().get(4) == Some(&b'-');
+    if !is_month {
+        return Err(wrong());
+    }
+    format!("{text}-01").parse().map_err(|_| wrong())
+}
+
+fn year(text: &str) -> Result<Date, String> {
+    let wrong = || "not a year: write it like 2026".to_owned();
+    let is_year = text.len() == 4 && text.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_year {
+        return Err(wrong());
+    }
+    format!("{text}-01-01").parse().map_err(|_| wrong())
+}
+
+fn by(text: &str) -> Result<By, String> {
+    Ok(match text {
+        "pool" => By::Pool,
+        "namespace" => By::Namespace,
+        "workload" => By::Workload,
+        "model" => By::Model,
+        "capacity" => By::Capacity,
+        "zone" => By::Zone,
+        _ => match text.strip_prefix("label=") {
+            Some(key) if !key.is_empty() => By::Label(key.to_owned()),
+            _ => return Err("write pool, namespace, workload, label=KEY, model, capacity or zone".to_owned()),
+        },
+    })
+}
+
+/// A time that is reported, in whole days of UTC but for the last, in Unix seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Period {
+    from: i64,
+    until: i64,
+}
+
+impl Period {
+    /// The time that is asked for, and the one before it that it is compared with: as much of the month or year before as of this one is
+    /// over, or as many days before these.
+    fn of(args: &ReportArgs, now: Timestamp) -> Result<(Self, Self), CliError> {
+        let (option, begin, months) = match (args.month, args.year) {
+            (Some(month), _) => ("--month", month, 1),
+            (None, Some(year)) => ("--year", year, 12),
+            (None, None) => {
+                return Ok(Self::last(args.days, now));
+            }
+        };
+        let now = now.as_second();
+        let second = |date: Date| date.to_zoned(TimeZone::UTC).map(|at| at.timestamp().as_second());
+        let after = |by: i64| begin.checked_add(jiff::Span::new().months(by)).and_then(second);
+        let beyond = |_| CliError::Usage(format!("{option}: beyond the times that can be told"));
+        let (before, from) = (after(-months).map_err(beyond)?, after(0).map_err(beyond)?);
+        let next = after(months).map_err(beyond)?;
+        if from > now {
+            return Err(CliError::Usage(format!("{option}: {} is to come", begin.strftime("%Y-%m"))));
+        }
+        let until = next.min(now);
+        let until_before = if next <= now { from } else { (before + (now - from)).min(from) };
+        Ok((Self { from, until }, Self { from: before, until: until_before }))
+    }
+
+    /// So many days, today included, and as many before them.
+    fn last(days: i64, now: Timestamp) -> (Self, Self) {
+        let (now, length) = (now.as_second(), days * DAY);
+        let from = (now.div_euclid(DAY) + 1) * DAY - length;
+        (Self { from, until: now }, Self { from: from - length, until: now - length })
+    }
+
+    /// Its days, counted from 1970.
+    fn days(self) -> std::ops::RangeInclusive<i64> {
+        self.from.div_euclid(DAY)..=(self.until - 1).div_euclid(DAY)
+    }
+}
+
+/// What rows are asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    idle: Idle,
+    /// Whether machines are kept apart.
+    by_instance: bool,
+    /// Whether every workload is kept apart, however many there are.
+    by_workload: bool,
+    /// Whether readings are asked what was wasted.
+    with_use: bool,
+}
+
+/// What was spent in a time.
+struct Reckoned {
+    period: Period,
+    days: Vec<KeptDay>,
+    commitments: Vec<CommitmentCost>,
+    lives: Lives,
+    /// Since when it is known what became of nodes.
+    lives_since: i64,
+}
+
+impl Reckoned {
+    fn rows(&self) -> impl Iterator<Item = &DayRow> {
+        self.days.iter().flat_map(|day| &day.rows)
+    }
+
+    fn known_seconds(&self) -> i64 {
+        self.days.iter().map(|day| day.known_seconds).sum()
+    }
+}
+
+/// A day of a time, from the spans of nodes and what pods held.
+async fn day(reader: &Reader, tariff: &Tariff, period: Period, day: i64, asked: Asked) -> Result<KeptDay, CliError> {
+    let (begin, end) = ((day * DAY).max(period.from), ((day + 1) * DAY).min(period.until));
+    let spent = reader.spent(at(begin), at(end)).await?;
+    let gpu_use = if asked.with_use { reader.gpu_use(day).await? } else { GpuUse::default() };
+    Ok(spent.day(tariff, day, (begin, end), &gpu_use, asked.by_instance))
+}
+
+/// What was spent in a time. Days that were summed up are taken as they are, but for what was asked for or billed otherwise. The others
+/// are read one by one: a month of a large cluster does not fit into memory.
+async fn reckon(
+    (reader, now): (&Reader, Timestamp),
+    tariff: &Tariff,
+    mut period: Period,
+    asked: Asked,
+) -> Result<Reckoned, CliError> {
+    let spans_since = now.as_second() - SPANS_KEPT.as_secs();
+    if period.until < spans_since {
+        // A part of a day is not kept.
+        period.until = period.until.div_euclid(DAY) * DAY;
+    }
+    let pods_since = reader.pod_span().await?.map_or(i64::MIN, |span| span.since.as_second());
+    let is_kept = |kept: &KeptDay| {
+        let (begin, end) = (kept.day * DAY, (kept.day + 1) * DAY);
+        let is_alike = tariff.reaching((begin, end)).eq(&kept.billed_by) && !(asked.by_workload && kept.is_folded());
+        !asked.by_instance && (is_alike || begin < spans_since.max(pods_since))
+    };
+    let kept = reader.kept_days(period.from.div_euclid(DAY), period.until.div_euclid(DAY)).await?;
+    let mut kept: BTreeMap<i64, KeptDay> = kept.into_iter().filter(is_kept).map(|kept| (kept.day, kept)).collect();
+    let mut days = Vec::new();
+    for number in period.days() {
+        let mut of_day = match kept.remove(&number) {
+            Some(kept) => kept,
+            None => day(reader, tariff, period, number, asked).await?,
+        };
+        if asked.idle == Idle::Spread {
+            of_day.rows = spread(&of_day.rows);
+        }
+        days.push(of_day);
+    }
+    let mut commitments: BTreeMap<String, CommitmentCost> = BTreeMap::new();
+    for of_day in days.iter().flat_map(|day| &day.commitments) {
+        let sum = commitments.entry(of_day.name.clone());
+        sum.and_modify(|sum| *sum = sum.plus(of_day)).or_insert_with(|| of_day.clone());
+    }
+    let lives = reader.lives(at(period.from), at(period.until)).await?;
+    Ok(Reckoned {
+        period,
+        lives: Lives::of(&lives, period.from, period.until),
+        lives_since: spans_since.max(period.from),
+        commitments: commitments.into_values().collect(),
+        days,
+    })
+}
+
+/// The rows of the last days, and the hours among them of which it is known what nodes did.
+pub(super) async fn last_days(
+    reader: &Reader,
+    (policy, prices): (&Arc<Policy>, &Arc<PriceBook>),
+    days: i64,
+    now: Timestamp,
+) -> Result<(Vec<DayRow>, i64), CliError> {
+    let tariff = Tariff::new(Arc::clone(policy), Arc::clone(prices), now);
+    let (period, _) = Period::last(days, now);
+    let asked = Asked { idle: Idle::Separate, by_instance: false, by_workload: false, with_use: false };
+    let reckoned = reckon((reader, now), &tariff, period, asked).await?;
+    let hours = reckoned.known_seconds() / HOUR;
+    Ok((reckoned.days.into_iter().flat_map(|day| day.rows).collect(), hours))
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or(Timestamp::MIN)
+}
+
+/// Carries the command out.
+pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
+    let now = args.now.now();
+    let (period, before) = Period::of(args, now)?;
+    let prices = price_tables::prices(args.prices_dir.as_deref(), now)?;
+    let place = args.journal.place()?;
+    let reader = Journal::open_read_only(place.clone()).await?;
+    let policy = match &args.policy {
+        Some(path) => price_tables::policy(Some(path), &prices)?,
+        None => last_policy(&reader, &place).await?,
+    };
+    let tariff = Tariff::new(Arc::new(policy), Arc::new(prices), now);
+    if args.focus && period.from < now.as_second() - SPANS_KEPT.as_secs() {
+        let kept = SPANS_KEPT.as_secs() / DAY;
+        return Err(CliError::Usage(format!("--focus: machines are told apart for {kept} days only: ask for later ones")));
+    }
+    let by_workload = matches!(args.by, By::Workload | By::Label(_));
+    let asked = Asked { idle: args.idle.into(), by_instance: args.focus, by_workload, with_use: true };
+    let reckoned = reckon((&reader, now), &tariff, period, asked).await?;
+    if args.focus {
+        out::write(&csv::focus(&reckoned.days, &tariff.policy)?)?;
+        return Ok(if reckoned.known_seconds() == 0 { Exit::Short } else { Exit::Done });
+    }
+    let before = reckon((&reader, now), &tariff, before, Asked { with_use: false, ..asked }).await?;
+    let report = Report::of(&reckoned, &before, &args.by, args.idle.into());
+    let exit = if report.known_seconds == 0 { Exit::Short } else { Exit::Done };
+    match args.format {
+        Format::Table => out::write(&table::table_of(&report))?,
+        Format::Json => out::write(&out::json(&report)?)?,
+        Format::Csv => out::write(&csv::lines(&report)?)?,
+        Format::Html => out::write(&html::page(&report)?)?,
+    }
+    Ok(exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn months_and_what_to_sum_by_are_read_strictly() {
+        assert_eq!(month("2026-11").unwrap(), jiff::civil::date(2026, 11, 1));
+        assert!(["2026-13", "2026-1", "11-2026", "2026-11-01", "20260-1", ""].iter().all(|text| month(text).is_err()));
+        assert_eq!(year("2026").unwrap(), jiff::civil::date(2026, 1, 1));
+        assert!(["26", "2026-01", "+026", ""].iter().all(|text| year(text).is_err()));
+        assert_eq!(by("label=team").unwrap(), By::Label("team".to_owned()));
+        assert!(["label=", "labels", "Pool", ""].iter().all(|text| by(text).is_err()));
+    }
+}

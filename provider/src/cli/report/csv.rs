@@ -1,0 +1,313 @@
+//! The report as CSV: its lines, or FOCUS rows by day and machine.
+
+use std::collections::BTreeMap;
+
+use csv::Writer;
+use jiff::Timestamp;
+use stoker_advice::spend::{DAY, DayRow, Holder, KeptDay, NodeState, PARTS, Use};
+use stoker_core::base::units::UsdMicros;
+use stoker_core::market::offer::CapacityType;
+use stoker_core::policy::Policy;
+use stoker_core::policy::rules::commitment::Terms;
+
+use super::figures::{Line, Report};
+use crate::cli::exit::CliError;
+use crate::cli::out::Money;
+
+/// Columns of FOCUS 1.0; then the five that `focus-validator` 1.0.0 asks for under older names, those of FOCUS 1.2 that concern
+/// reservations and commitments, and Stoker's own.
+const COLUMNS: [&str; 61] = [
+    "AvailabilityZone",
+    "BilledCost",
+    "BillingAccountId",
+    "BillingAccountName",
+    "BillingCurrency",
+    "BillingPeriodEnd",
+    "BillingPeriodStart",
+    "ChargeCategory",
+    "ChargeClass",
+    "ChargeDescription",
+    "ChargeFrequency",
+    "ChargePeriodEnd",
+    "ChargePeriodStart",
+    "CommitmentDiscountCategory",
+    "CommitmentDiscountId",
+    "CommitmentDiscountName",
+    "CommitmentDiscountStatus",
+    "CommitmentDiscountType",
+    "ConsumedQuantity",
+    "ConsumedUnit",
+    "ContractedCost",
+    "ContractedUnitPrice",
+    "EffectiveCost",
+    "InvoiceIssuerName",
+    "ListCost",
+    "ListUnitPrice",
+    "PricingCategory",
+    "PricingQuantity",
+    "PricingUnit",
+    "ProviderName",
+    "PublisherName",
+    "RegionId",
+    "RegionName",
+    "ResourceId",
+    "ResourceName",
+    "ResourceType",
+    "ServiceCategory",
+    "ServiceName",
+    "SkuId",
+    "SkuPriceId",
+    "SubAccountId",
+    "SubAccountName",
+    "Tags",
+    "ChargeType",
+    "InvoiceIssuer",
+    "Provider",
+    "Publisher",
+    "ResourceID",
+    "CapacityReservationId",
+    "CapacityReservationStatus",
+    "CommitmentDiscountQuantity",
+    "CommitmentDiscountUnit",
+    "x_CapacityType",
+    "x_GpuHours",
+    "x_GpuModel",
+    "x_Namespace",
+    "x_Pool",
+    "x_ReadCost",
+    "x_State",
+    "x_WastedCost",
+    "x_Workload",
+];
+
+/// A text as a cell that no spreadsheet takes for a formula.
+fn cell(text: &str) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() }
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> CliError {
+    CliError::Failed { doing: "the report could not be written as CSV".into(), source: error.into() }
+}
+
+fn finish(writer: Writer<Vec<u8>>) -> Result<String, CliError> {
+    let bytes = writer.into_inner().map_err(|error| failed(error.into_error()))?;
+    String::from_utf8(bytes).map_err(failed)
+}
+
+/// The lines of a report.
+pub(super) fn lines(report: &Report) -> Result<String, CliError> {
+    let mut writer = Writer::from_writer(Vec::new());
+    let head = ["nodeHours", "gpuHours", "listUsd", "contractedUsd", "effectiveUsd", "readUsd", "wasteUsd", "risePermille"];
+    writer.write_record([cell(&report.by)].into_iter().chain(head.map(str::to_owned))).map_err(failed)?;
+    for Line { name, amounts, rise_permille, .. } in &report.lines {
+        let row = [
+            cell(name),
+            hours(amounts.node_seconds.saturating_mul(PARTS)),
+            hours(amounts.gpu_seconds.saturating_mul(PARTS)),
+            amounts.list.usd.clone(),
+            amounts.contracted.usd.clone(),
+            amounts.effective.usd.clone(),
+            amounts.read.usd.clone(),
+            // A blank is no number, and none is what is not known.
+            amounts.waste.as_ref().map_or_else(String::new, |waste| waste.usd.clone()),
+            rise_permille.map_or_else(String::new, |rise| rise.to_string()),
+        ];
+        writer.write_record(row).map_err(failed)?;
+    }
+    finish(writer)
+}
+
+/// FOCUS rows by day and machine. What is billed is what Stoker reckons, with commitments spread over the hours that they count.
+pub(super) fn focus(days: &[KeptDay], policy: &Policy) -> Result<String, CliError> {
+    let mut writer = Writer::from_writer(Vec::new());
+    writer.write_record(COLUMNS).map_err(failed)?;
+    for KeptDay { day, rows, .. } in days {
+        for row in rows {
+            let cells = Row { day: *day, of: row, policy }.cells();
+            writer.write_record(COLUMNS.map(|column| cells.get(column).cloned().unwrap_or_default())).map_err(failed)?;
+        }
+    }
+    finish(writer)
+}
+
+struct Row<'a> {
+    day: i64,
+    of: &'a DayRow,
+    policy: &'a Policy,
+}
+
+impl Row<'_> {
+    /// What stands in each column; nothing in those that are left out.
+    fn cells(&self) -> BTreeMap<&'static str, String> {
+        let DayRow { key, list, contracted, effective, node_parts, gpu_parts, read, wasted, .. } = self.of;
+        let (begin, end) = (self.day * DAY, (self.day + 1) * DAY);
+        let (month, next_month) = month_of(begin);
+        let cluster = self.policy.cluster.as_str();
+        let mut cells: BTreeMap<&'static str, String> = [
+            ("BilledCost", usd(*effective)),
+            ("EffectiveCost", usd(*effective)),
+            ("ListCost", usd(*list)),
+            ("ContractedCost", usd(*contracted)),
+            ("BillingAccountId", cell(cluster)),
+            ("BillingAccountName", cell(cluster)),
+            ("SubAccountId", cell(cluster)),
+            ("SubAccountName", cell(cluster)),
+            ("BillingCurrency", "USD".to_owned()),
+            ("BillingPeriodStart", month),
+            ("BillingPeriodEnd", next_month),
+            ("ChargePeriodStart", time(begin)),
+            ("ChargePeriodEnd", time(end)),
+            ("ChargeCategory", "Usage".to_owned()),
+            ("ChargeType", "Usage".to_owned()),
+            ("ChargeFrequency", "Usage-Based".to_owned()),
+            ("ServiceCategory", "Compute".to_owned()),
+            ("ServiceName", "GPU nodes".to_owned()),
+        ]
+        .into();
+        match &key.of {
+            Use::Nodes { pool, market, model, state, holder } => {
+                let (place, hours_of) = (&market.place, hours(*node_parts));
+                sold_by(&mut cells, place.cloud.as_str());
+                let price = |cost: UsdMicros| unit_price(cost, *node_parts);
+                let sku = format!("{}/{}", place.instance_type, market.capacity_type);
+                cells.extend([
+                    ("AvailabilityZone", cell(place.zone.as_str())),
+                    ("RegionId", cell(place.region.as_str())),
+                    ("RegionName", cell(place.region.as_str())),
+                    ("ChargeDescription", format!("{} {} in pool {pool}: {state}", place.instance_type, market.capacity_type)),
+                    ("ConsumedQuantity", hours_of.clone()),
+                    ("ConsumedUnit", "Hours".to_owned()),
+                    ("PricingQuantity", hours_of),
+                    ("PricingUnit", "Hours".to_owned()),
+                    ("ListUnitPrice", price(*list)),
+                    ("ContractedUnitPrice", price(*contracted)),
+                    ("SkuId", cell(&sku)),
+                    ("SkuPriceId", cell(&format!("{sku}/{}", place.zone))),
+                    ("ResourceType", "Node".to_owned()),
+                    ("x_CapacityType", market.capacity_type.to_string()),
+                    ("x_GpuHours", hours(*gpu_parts)),
+                    ("x_GpuModel", cell(model.as_str())),
+                    ("x_Pool", cell(pool.as_str())),
+                    ("x_State", state.to_string()),
+                ]);
+                // A blank is no number, and none is what no reading tells.
+                if read.0 > 0 {
+                    cells.extend([("x_ReadCost", usd(*read)), ("x_WastedCost", usd(*wasted))]);
+                }
+                let category = match market.capacity_type {
+                    CapacityType::Spot => "Dynamic",
+                    CapacityType::Reserved | CapacityType::OnDemand => "Standard",
+                };
+                cells.insert("PricingCategory", category.to_owned());
+                if let Some((instance, reservation)) = &key.instance {
+                    cells.insert("ResourceId", cell(instance.as_str()));
+                    cells.insert("ResourceID", cell(instance.as_str()));
+                    if let Some(reservation) = reservation {
+                        cells.insert("CapacityReservationId", cell(reservation));
+                        cells.insert("CapacityReservationStatus", "Used".to_owned());
+                    }
+                }
+                if let Holder::Pods { namespace, workload, labels } = holder {
+                    let tags: BTreeMap<&str, &str> = labels.iter().collect();
+                    // It begins with a brace, so that no spreadsheet reads it as a formula.
+                    cells.insert("Tags", serde_json::to_string(&tags).unwrap_or_default());
+                    cells.insert("x_Namespace", cell(namespace));
+                    cells.insert("x_Workload", cell(workload));
+                }
+                if *state == NodeState::Held && *holder == Holder::Unknown {
+                    cells.insert("x_Namespace", "not recorded".to_owned());
+                }
+            }
+            Use::Unused { commitment: name } => self.unused(&mut cells, name),
+        }
+        cells
+    }
+
+    /// What a commitment costs that is not used.
+    fn unused(&self, cells: &mut BTreeMap<&'static str, String>, name: &str) {
+        let known = self.policy.commitments.iter().find(|commitment| commitment.name == name);
+        sold_by(cells, known.map_or("unknown", |commitment| commitment.cloud.as_str()));
+        let kind = known.map_or_else(String::new, |commitment| commitment.kind().as_str().to_owned());
+        let id = cell(name);
+        cells.extend([
+            ("ChargeDescription", cell(&format!("{name}: unused"))),
+            ("SkuId", id.clone()),
+            ("SkuPriceId", id.clone()),
+            ("x_State", "unused".to_owned()),
+        ]);
+        if known.is_some_and(|commitment| matches!(commitment.terms, Terms::Capacity(_))) {
+            cells.extend([("CapacityReservationId", id), ("CapacityReservationStatus", "Unused".to_owned())]);
+            cells.insert("PricingCategory", "Standard".to_owned());
+            return;
+        }
+        let is_spend = known.is_some_and(|commitment| matches!(commitment.terms, Terms::Spend(_)));
+        cells.extend([
+            ("CommitmentDiscountCategory", if is_spend { "Spend" } else { "Usage" }.to_owned()),
+            ("CommitmentDiscountId", id.clone()),
+            ("CommitmentDiscountName", id),
+            ("CommitmentDiscountStatus", "Unused".to_owned()),
+            ("CommitmentDiscountType", kind),
+            ("PricingCategory", "Committed".to_owned()),
+        ]);
+    }
+}
+
+/// Who sells it, in every column that asks.
+fn sold_by(cells: &mut BTreeMap<&'static str, String>, cloud: &str) {
+    let columns = ["InvoiceIssuerName", "InvoiceIssuer", "ProviderName", "Provider", "PublisherName", "Publisher"];
+    cells.extend(columns.map(|column| (column, cell(cloud))));
+}
+
+fn usd(micros: UsdMicros) -> String {
+    Money::from(micros).usd
+}
+
+/// Hours with six decimals, rounded to the nearest.
+fn hours(parts: i64) -> String {
+    let per_hour = i128::from(PARTS) * 3_600;
+    let millionths = (i128::from(parts) * 1_000_000 + per_hour / 2).div_euclid(per_hour);
+    format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000)
+}
+
+/// The mean price of an hour; nothing where there was no time.
+fn unit_price(cost: UsdMicros, parts: i64) -> String {
+    let per_hour = i128::from(cost.0) * i128::from(PARTS) * 3_600;
+    let micros = per_hour.checked_div(i128::from(parts)).and_then(|micros| i64::try_from(micros).ok());
+    micros.map_or_else(String::new, |micros| usd(UsdMicros(micros)))
+}
+
+fn time(second: i64) -> String {
+    Timestamp::from_second(second).unwrap_or(Timestamp::MIN).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// When the month of a moment begins and ends.
+fn month_of(second: i64) -> (String, String) {
+    let date = Timestamp::from_second(second).unwrap_or(Timestamp::MIN).to_zoned(jiff::tz::TimeZone::UTC).date();
+    let first = date.first_of_month();
+    let next = first.checked_add(jiff::Span::new().months(1)).unwrap_or(first);
+    let text = |date: jiff::civil::Date| format!("{}T00:00:00Z", date.strftime("%Y-%m-%d"));
+    (text(first), text(next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        let cells = ["=SUM(A1)", "+1", "-1", "@x", "\tx", "a=b", ""].map(cell);
+        assert_eq!(cells, ["'=SUM(A1)", "'+1", "'-1", "'@x", "'\tx", "a=b", ""]);
+    }
+
+    /// $6 for a quarter of an hour is $24 an hour; in December the month ends with the year.
+    #[test]
+    fn hours_prices_and_months() {
+        assert_eq!(
+            (hours(PARTS * 900), unit_price(UsdMicros(6_000_000), PARTS * 900)),
+            ("0.250000".into(), "24.000000".into())
+        );
+        assert_eq!(unit_price(UsdMicros(1), 0), "");
+        let december = (1_796_083_200, ("2026-12-01T00:00:00Z".to_owned(), "2027-01-01T00:00:00Z".to_owned()));
+        assert_eq!(month_of(december.0), december.1);
+    }
+}

@@ -1,0 +1,283 @@
+//! The figures of a report, as programs get them.
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use stoker_advice::spend::{By, CommitmentCost, DAY, Figures, Idle, KeptDay, Lives, NodeState, PARTS, Use, grouped, total};
+use stoker_core::base::kinds::CommitmentKind;
+use stoker_core::base::units::UsdMicros;
+use stoker_core::market::offer::CapacityType;
+
+use super::{Period, Reckoned, at};
+use crate::cli::out::Money;
+
+/// A rise from here on is named, in thousandths.
+const NAMED_RISE: i64 = 200;
+
+/// What was spent in a time.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// Since when.
+    pub(super) from: Timestamp,
+    /// Until when, not included.
+    pub(super) until: Timestamp,
+    /// What the lines are summed by.
+    pub(super) by: String,
+    /// What became of nodes that no pod holds.
+    pub(super) idle: &'static str,
+    /// Seconds of that time.
+    pub(super) seconds: i64,
+    /// Those among them of which it is known what nodes did.
+    pub(super) known_seconds: i64,
+    /// Those among them of which it is known which pods there were.
+    pub(super) pods_known_seconds: i64,
+    pub(super) total: Amounts,
+    pub(super) lines: Vec<Line>,
+    /// What nodes did. A part of a node that no pod holds is idle; unused commitments are in no state.
+    pub(super) by_state: Vec<StateLine>,
+    pub(super) by_capacity: Vec<CapacityLine>,
+    pub(super) by_month: Vec<MonthLine>,
+    pub(super) by_day: Vec<DayLine>,
+    pub(super) commitments: Vec<CommitmentLine>,
+    pub(super) lives: Lives,
+    /// Since when it is known what became of nodes.
+    pub(super) lives_since: Timestamp,
+    /// The time before; `None` where nothing of it is known.
+    pub(super) before: Option<Before>,
+    /// Hours of nodes without a published price, counted at what was paid.
+    pub(super) unlisted_node_seconds: i64,
+}
+
+/// Time and money.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Amounts {
+    pub(super) node_seconds: i64,
+    pub(super) gpu_seconds: i64,
+    /// At published on-demand prices.
+    pub(super) list: Money,
+    /// At the prices that were paid, without commitments.
+    pub(super) contracted: Money,
+    /// With commitments, used or not.
+    pub(super) effective: Money,
+    /// Of that, what was paid for time of which readings tell how busy GPUs were.
+    pub(super) read: Money,
+    /// Of that in turn, what GPUs could have done and did not: cost × (1 − use); `None` where no reading tells.
+    pub(super) waste: Option<Money>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Line {
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) amounts: Amounts,
+    /// How much more it cost than in the time before, in thousandths; `None` where it cost nothing then, or nobody knows.
+    pub(super) rise_permille: Option<i64>,
+    /// Whether that is a rise of 20 % or more.
+    pub(super) rose: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StateLine {
+    pub(super) state: NodeState,
+    #[serde(flatten)]
+    pub(super) amounts: Amounts,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CapacityLine {
+    pub(super) capacity_type: CapacityType,
+    #[serde(flatten)]
+    pub(super) amounts: Amounts,
+}
+
+/// What a day cost with commitments.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DayLine {
+    pub(super) day: Date,
+    pub(super) effective: Money,
+    pub(super) by_capacity: Vec<DayPart>,
+}
+
+/// Of that, one way of buying; `None` for unused commitments.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DayPart {
+    pub(super) capacity_type: Option<CapacityType>,
+    pub(super) effective: Money,
+}
+
+/// What a month cost, as far as it is reported.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MonthLine {
+    /// `YYYY-MM`.
+    pub(super) month: String,
+    /// Seconds of it of which it is known what nodes did.
+    pub(super) known_seconds: i64,
+    #[serde(flatten)]
+    pub(super) amounts: Amounts,
+}
+
+impl MonthLine {
+    fn of(days: &[KeptDay]) -> Option<Self> {
+        Some(Self {
+            month: month_of(days.first()?).strftime("%Y-%m").to_string(),
+            known_seconds: days.iter().map(|day| day.known_seconds).sum(),
+            amounts: total(days.iter().flat_map(|day| &day.rows)).into(),
+        })
+    }
+}
+
+fn month_of(day: &KeptDay) -> Date {
+    date(day.day).first_of_month()
+}
+
+/// The date of a day, which is counted from 1970.
+fn date(day: i64) -> Date {
+    at(day * DAY).to_zoned(TimeZone::UTC).date()
+}
+
+impl DayLine {
+    fn of(KeptDay { day, rows, .. }: &KeptDay) -> Self {
+        let part = |(capacity_type, figures): (Option<CapacityType>, Figures)| DayPart {
+            capacity_type,
+            effective: figures.effective.into(),
+        };
+        Self {
+            day: date(*day),
+            effective: total(rows).effective.into(),
+            by_capacity: grouped(rows, Use::capacity_type).into_iter().map(part).collect(),
+        }
+    }
+}
+
+/// A commitment over the known part of the time.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CommitmentLine {
+    pub(super) name: String,
+    pub(super) kind: CommitmentKind,
+    /// What it cost, used or not; of capacity billed on demand, what it cost while it stood empty.
+    pub(super) cost: Money,
+    pub(super) used: Money,
+    pub(super) unused: Money,
+}
+
+impl CommitmentLine {
+    fn of(CommitmentCost { name, kind, cost, unused }: &CommitmentCost) -> Self {
+        let used = UsdMicros(cost.0 - unused.0);
+        Self { name: name.clone(), kind: *kind, cost: (*cost).into(), used: used.into(), unused: (*unused).into() }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Before {
+    pub(super) from: Timestamp,
+    pub(super) until: Timestamp,
+    pub(super) known_seconds: i64,
+    pub(super) total: Amounts,
+    pub(super) rise_permille: Option<i64>,
+    /// Whether that is a rise of 20 % or more.
+    pub(super) rose: bool,
+}
+
+impl From<Figures> for Amounts {
+    fn from(figures: Figures) -> Self {
+        Self {
+            node_seconds: seconds(figures.node_parts),
+            gpu_seconds: seconds(figures.gpu_parts),
+            list: figures.list.into(),
+            contracted: figures.contracted.into(),
+            effective: figures.effective.into(),
+            read: figures.read.into(),
+            waste: figures.waste().map(Money::from),
+        }
+    }
+}
+
+/// Whole seconds, rounded to the nearest.
+fn seconds(parts: i64) -> i64 {
+    (parts + PARTS / 2).div_euclid(PARTS)
+}
+
+/// How much more than before, in thousandths.
+fn rise(now: UsdMicros, before: UsdMicros) -> Option<i64> {
+    let more = (i128::from(now.0) - i128::from(before.0)) * 1_000;
+    (before.0 > 0).then(|| i64::try_from(more / i128::from(before.0)).unwrap_or(i64::MAX))
+}
+
+impl Report {
+    pub(super) fn of(reckoned: &Reckoned, before: &Reckoned, by: &By, idle: Idle) -> Self {
+        let Reckoned { period, days, commitments, lives, lives_since } = reckoned;
+        let Period { from, until } = *period;
+        let all = total(reckoned.rows());
+        let known_before = before.known_seconds();
+        let lines_before = grouped(before.rows(), |of| of.line(by));
+        let line = |(name, figures): (String, Figures)| {
+            let rise_permille = lines_before.get(&name).and_then(|before| rise(figures.effective, before.effective));
+            let rose = rise_permille.is_some_and(|rise| rise >= NAMED_RISE);
+            Line { name, amounts: figures.into(), rise_permille, rose }
+        };
+        let mut lines: Vec<Line> = grouped(reckoned.rows(), |of| of.line(by)).into_iter().map(line).collect();
+        lines.sort_by(|a, b| (b.amounts.effective.micro_usd, &a.name).cmp(&(a.amounts.effective.micro_usd, &b.name)));
+        let states = grouped(reckoned.rows(), Use::state);
+        let state = |(state, figures): (Option<NodeState>, Figures)| Some(StateLine { state: state?, amounts: figures.into() });
+        let capacity = grouped(reckoned.rows(), Use::capacity_type);
+        let capacity_line = |(capacity_type, figures): (Option<CapacityType>, Figures)| {
+            Some(CapacityLine { capacity_type: capacity_type?, amounts: figures.into() })
+        };
+        let all_before = total(before.rows());
+        let rise_permille = rise(all.effective, all_before.effective);
+        Self {
+            from: at(from),
+            until: at(until),
+            by: word(by),
+            idle: match idle {
+                Idle::Separate => "separate",
+                Idle::Spread => "spread",
+            },
+            seconds: until - from,
+            known_seconds: reckoned.known_seconds(),
+            pods_known_seconds: days.iter().map(|day| day.pods_known_seconds).sum(),
+            total: all.into(),
+            lines,
+            by_state: states.into_iter().filter_map(state).collect(),
+            by_capacity: capacity.into_iter().filter_map(capacity_line).collect(),
+            by_month: days.chunk_by(|a, b| month_of(a) == month_of(b)).filter_map(MonthLine::of).collect(),
+            by_day: days.iter().map(DayLine::of).collect(),
+            commitments: commitments.iter().map(CommitmentLine::of).collect(),
+            lives: lives.clone(),
+            lives_since: at(*lives_since),
+            before: (known_before > 0).then(|| Before {
+                from: at(before.period.from),
+                until: at(before.period.until),
+                known_seconds: known_before,
+                total: all_before.into(),
+                rise_permille,
+                rose: rise_permille.is_some_and(|rise| rise >= NAMED_RISE),
+            }),
+            unlisted_node_seconds: seconds(all.unlisted_parts),
+        }
+    }
+}
+
+/// What is summed by, in the word of the command line.
+fn word(by: &By) -> String {
+    match by {
+        By::Pool => "pool".to_owned(),
+        By::Namespace => "namespace".to_owned(),
+        By::Workload => "workload".to_owned(),
+        By::Label(key) => format!("label={key}"),
+        By::Model => "model".to_owned(),
+        By::Capacity => "capacity".to_owned(),
+        By::Zone => "zone".to_owned(),
+    }
+}
