@@ -28,7 +28,7 @@ done
 
 # Who runs in the image: nobody that a node knows. The manifests name the same.
 USER_ID=65532
-# Most that an image may have, in bytes, compressed.
+# Most that an image may have, in bytes, compressed. Programs of another profile than `dist`, such as CI's, are a third larger.
 MOST=30000000
 
 dir=$(mktemp -d)
@@ -42,7 +42,9 @@ trap finish EXIT
 crane=$(tests/peers/build.sh packaging | tail -n 1)/crane
 # What it tells of its steps is of interest where one fails.
 crane() { "$crane" "$@" 2>"$dir/crane.log" || { cat "$dir/crane.log" >&2 && return 1; }; }
-if [ -z "$programs" ]; then
+if [ -n "$programs" ]; then
+  MOST=40000000
+else
   cargo build --quiet --locked --profile dist --package stoker --package stoker-probe
   programs=${CARGO_TARGET_DIR:-target}/dist
 fi
