@@ -279,13 +279,13 @@ pub(super) async fn last_days(
     (policy, prices): (&Arc<Policy>, &Arc<PriceBook>),
     days: i64,
     now: Timestamp,
-) -> Result<(Vec<DayRow>, i64), CliError> {
+) -> Result<(Vec<KeptDay>, i64), CliError> {
     let tariff = Tariff::new(Arc::clone(policy), Arc::clone(prices), now);
     let (period, _) = Period::last(days, now);
     let asked = Asked { idle: Idle::Separate, by_instance: false, by_workload: false, with_use: false };
     let reckoned = reckon((reader, now), &tariff, period, asked).await?;
     let hours = reckoned.known_seconds() / HOUR;
-    Ok((reckoned.days.into_iter().flat_map(|day| day.rows).collect(), hours))
+    Ok((reckoned.days, hours))
 }
 
 fn at(second: i64) -> Timestamp {

@@ -1,5 +1,7 @@
 //! `stoker advise --ranked`: every measure that would save, dearest first, each with its evidence, its risk and the change of the policy.
 
+mod spent;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -10,14 +12,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use similar::TextDiff;
-use stoker_advice::spend::{DayRow, NodeState, Use};
+use stoker_advice::spend::KeptDay;
 use stoker_advice::workload::{Change, Layout, MONTH_HOURS, WorkloadAdvice};
-use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::PoolName;
 use stoker_core::base::units::{Percent, UsdMicros, UsdPerHour};
 use stoker_core::limits::commitment::{Proposal, Scope, Term};
-use stoker_core::market::offer::{CapacityType, Market, Place};
-use stoker_core::market::price::{PriceBook, usable};
+use stoker_core::market::price::PriceBook;
 use stoker_core::policy::{Path, Policy, Pool, RawPolicy, Segment};
 use stoker_service::policy_file;
 use stoker_service::print::{paragraph, table};
@@ -40,7 +40,7 @@ pub(super) struct Found<'a> {
     pub(super) idle: &'a [IdleRow],
     pub(super) proposals: &'a [Proposal],
     /// What was spent, and the hours in which it is known.
-    pub(super) spent: (Vec<DayRow>, i64),
+    pub(super) spent: (Vec<KeptDay>, i64),
     pub(super) now: Timestamp,
 }
 
@@ -77,8 +77,7 @@ impl Ranked {
     pub(super) fn of(found: &Found<'_>) -> Self {
         let mut measures: Vec<Measure> = found.workloads.iter().filter_map(|one| sized(found, one)).collect();
         measures.extend(reserved(found));
-        measures.extend(bought_as_spot(found));
-        measures.extend(free_nodes(found));
+        measures.extend(spent::measures(found));
         measures.extend(found.idle.iter().filter_map(idle));
         measures.retain(|measure| measure.saved_per_month.micro_usd >= LEAST.0);
         measures.sort_by(|a, b| (b.saved_per_month.micro_usd, &a.of).cmp(&(a.saved_per_month.micro_usd, &b.of)));
@@ -137,15 +136,25 @@ fn pool<'a>(policy: &'a Policy, name: &PoolName) -> Option<(&'a Pool, Path)> {
 fn sized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
     let one = advice.cheapest.as_ref().ok()?;
     let (pool, path) = pool(found.policy, &advice.pool)?;
+    // What the policy allows already, pods do not get where dearer types are free: isolation keeps them off those.
+    let isolates = one.changes.is_empty() && one.layout == Layout::Whole && pool.isolation.is_none();
     let (what, risk) = match one.layout {
+        Layout::Whole if isolates => (
+            "isolation",
+            "pods wait for a node of their own class, though a dearer one may stand free; what it needed on no day that was \
+              read, it may not get",
+        ),
         Layout::Whole => ("cheaper GPU", "what it needed on no day that was read, it may not get"),
         Layout::Mig(..) => ("MIG", "a fault of the GPU ends every pod on it, and other profiles need an empty node"),
         Layout::TimeSlicing(_) => {
             ("time-slicing", "pods that share a GPU share its memory unprotected, and wait for each other's turns")
         }
     };
-    let edits: Vec<Edit> = one.changes.iter().filter_map(|change| edit_of(pool, &path, change)).collect();
+    let mut edits: Vec<Edit> = one.changes.iter().filter_map(|change| edit_of(pool, &path, change)).collect();
     let by_hand = match () {
+        () if isolates => {
+            Some("label its namespace stoker.dev/isolation=enabled, so that its pods get their tolerations".to_owned())
+        }
         () if one.changes.is_empty() => Some("the policy allows it already: let its pods ask for it".to_owned()),
         () if edits.len() < one.changes.len() => {
             let changes: Vec<String> = one.changes.iter().map(ToString::to_string).collect();
@@ -153,6 +162,9 @@ fn sized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
         }
         () => None,
     };
+    if isolates {
+        edits.push(Edit::Set(path.key("isolation"), json!({ "maxCostRatio": 1.3 })));
+    }
     let why = arithmetic(advice, found.policy.advise).into_iter().next().unwrap_or_default();
     Some(Measure {
         saved_per_month: one.saved.into(),
@@ -162,7 +174,7 @@ fn sized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
         evidence: format!("{why}. {}: {} instead of {} a month", shown(one), one.per_month, advice.now.per_month),
         risk: risk.to_owned(),
         policy: Vec::new(),
-        edits: if by_hand.is_some() { Vec::new() } else { edits },
+        edits: if by_hand.is_some() && !isolates { Vec::new() } else { edits },
         by_hand,
     })
 }
@@ -245,94 +257,6 @@ fn commitment(proposal: &Proposal) -> Measure {
 fn dollars(rate: UsdPerHour) -> Value {
     let text = format!("{}.{:06}", rate.0 / 1_000_000, rate.0.unsigned_abs() % 1_000_000);
     serde_json::from_str(text.trim_end_matches('0').trim_end_matches('.')).unwrap_or(Value::Null)
-}
-
-/// What a known time cost, for a month.
-fn a_month((amount, hours): (i128, i64)) -> UsdMicros {
-    let month = amount.saturating_mul(MONTH_HOURS.into()) / i128::from(hours.max(1));
-    UsdMicros(i64::try_from(month).unwrap_or(i64::MAX))
-}
-
-/// Pools that buy on demand what is sold as spot too.
-fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
-    let (rows, hours) = &found.spent;
-    let mut paid: BTreeMap<(&PoolName, &Place), (i128, i64)> = BTreeMap::new();
-    for row in rows {
-        if let Use::Nodes { pool, market: Market { place, capacity_type: CapacityType::OnDemand }, .. } = &row.key.of {
-            let sum = paid.entry((pool, place)).or_default();
-            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
-        }
-    }
-    let mut pools: BTreeMap<&PoolName, (i128, i128)> = BTreeMap::new();
-    for ((pool, place), (cost, parts)) in paid {
-        let spot = Market { place: place.clone(), capacity_type: CapacityType::Spot };
-        let Ok(quote) = usable(found.prices.entry(&spot), Wall(found.now)) else { continue };
-        let as_spot = i128::from(quote.price.0) * i128::from(parts) / (3_600 * i128::from(stoker_advice::spend::PARTS));
-        if as_spot < cost {
-            let sum = pools.entry(pool).or_default();
-            *sum = (sum.0 + cost, sum.1 + as_spot);
-        }
-    }
-    let measure = |(name, (cost, as_spot)): (&PoolName, (i128, i128))| {
-        let (pool, path) = pool(found.policy, name).filter(|(pool, _)| !pool.prefer.contains(&CapacityType::Spot))?;
-        let mut prefer = pool.prefer.clone();
-        let before = prefer.iter().position(|known| *known == CapacityType::OnDemand).unwrap_or(0);
-        prefer.insert(before, CapacityType::Spot);
-        let [cost, as_spot] = [cost, as_spot].map(|amount| a_month((amount, *hours)));
-        Some(Measure {
-            saved_per_month: UsdMicros(cost.0 - as_spot.0).into(),
-            is_upper_bound: true,
-            what: "spot",
-            of: format!("pool {name}"),
-            evidence: format!("its on-demand nodes cost {cost} a month, and the same as spot {as_spot}, at the price tables' quotes"),
-            risk: "the cloud takes nodes back at short notice: what runs must go on from a checkpoint, or be repeated, and spot may be sold out"
-                .to_owned(),
-            policy: Vec::new(),
-            by_hand: None,
-            edits: vec![Edit::Set(path.key("capacity").key("prefer"), json!(prefer))],
-        })
-    };
-    pools.into_iter().filter_map(measure).collect()
-}
-
-/// What pools pay for nodes that no pod holds.
-fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
-    let (rows, hours) = &found.spent;
-    let mut free: BTreeMap<(&PoolName, bool), (i128, i64)> = BTreeMap::new();
-    for row in rows {
-        if let Use::Nodes { pool, state: state @ (NodeState::Idle | NodeState::Warm), .. } = &row.key.of {
-            let sum = free.entry((pool, *state == NodeState::Warm)).or_default();
-            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
-        }
-    }
-    let measure = |((pool, is_warm), (cost, parts)): ((&PoolName, bool), (i128, i64))| {
-        let node_hours = parts / (3_600 * stoker_advice::spend::PARTS);
-        let (what, doing, by_hand) = if is_warm {
-            (
-                "warm floor",
-                "its floor kept free nodes",
-                "lower or schedule the pool's warmFloor; stoker simulate shows who waits then",
-            )
-        } else {
-            (
-                "idle nodes",
-                "nodes, or parts of them, were held by no pod",
-                "shorten the pool's stabilization, set offHours, or share and isolate its GPUs; stoker simulate shows what that does",
-            )
-        };
-        Measure {
-            saved_per_month: a_month((cost, *hours)).into(),
-            is_upper_bound: true,
-            what,
-            of: format!("pool {pool}"),
-            evidence: format!("{doing} for {node_hours} node-hours in {hours} hours"),
-            risk: "pods that come wait for a node to boot".to_owned(),
-            policy: Vec::new(),
-            by_hand: Some(by_hand.to_owned()),
-            edits: Vec::new(),
-        }
-    };
-    free.into_iter().map(measure).collect()
 }
 
 /// Pods that hold GPUs and do nothing with them, such as forgotten notebooks.

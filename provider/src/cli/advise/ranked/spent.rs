@@ -1,0 +1,228 @@
+//! Measures that are found from what was spent: spot, another region, weekends, idle nodes and warm floors.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+use stoker_advice::spend::{DayRow, NodeState, PARTS, Use};
+use stoker_advice::workload::MONTH_HOURS;
+use stoker_core::base::engine_clock::Wall;
+use stoker_core::base::ids::{PoolName, Region};
+use stoker_core::base::units::UsdMicros;
+use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::market::price::usable;
+use stoker_service::yaml::Edit;
+
+use super::{Found, Measure, pool};
+
+/// Of weekends on which pods held less of the nodes' time than this part, in hundredths, off-hours are worth a look.
+const QUIET: i128 = 5;
+
+/// Weekend days below which nobody knows what weekends are like.
+const LEAST_WEEKEND_DAYS: usize = 4;
+
+pub(super) fn measures(found: &Found<'_>) -> Vec<Measure> {
+    let mut measures = bought_as_spot(found);
+    measures.extend(other_region(found));
+    measures.extend(weekends(found));
+    measures.extend(free_nodes(found));
+    measures
+}
+
+fn rows<'a>(found: &'a Found<'_>) -> impl Iterator<Item = &'a DayRow> {
+    found.spent.0.iter().flat_map(|day| &day.rows)
+}
+
+/// What a known time cost, for a month.
+fn a_month((amount, hours): (i128, i64)) -> UsdMicros {
+    let month = amount.saturating_mul(MONTH_HOURS.into()) / i128::from(hours.max(1));
+    UsdMicros(i64::try_from(month).unwrap_or(i64::MAX))
+}
+
+/// Pools that buy on demand what is sold as spot too.
+fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
+    let mut paid: BTreeMap<(&PoolName, &Place), (i128, i64)> = BTreeMap::new();
+    for row in rows(found) {
+        if let Use::Nodes { pool, market: Market { place, capacity_type: CapacityType::OnDemand }, .. } = &row.key.of {
+            let sum = paid.entry((pool, place)).or_default();
+            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
+        }
+    }
+    let mut pools: BTreeMap<&PoolName, (i128, i128)> = BTreeMap::new();
+    for ((pool, place), (cost, parts)) in paid {
+        let spot = Market { place: place.clone(), capacity_type: CapacityType::Spot };
+        let Ok(quote) = usable(found.prices.entry(&spot), Wall(found.now)) else { continue };
+        let as_spot = i128::from(quote.price.0) * i128::from(parts) / (3_600 * i128::from(stoker_advice::spend::PARTS));
+        if as_spot < cost {
+            let sum = pools.entry(pool).or_default();
+            *sum = (sum.0 + cost, sum.1 + as_spot);
+        }
+    }
+    let measure = |(name, (cost, as_spot)): (&PoolName, (i128, i128))| {
+        let (pool, path) = pool(found.policy, name).filter(|(pool, _)| !pool.prefer.contains(&CapacityType::Spot))?;
+        let mut prefer = pool.prefer.clone();
+        let before = prefer.iter().position(|known| *known == CapacityType::OnDemand).unwrap_or(0);
+        prefer.insert(before, CapacityType::Spot);
+        let [cost, as_spot] = [cost, as_spot].map(|amount| a_month((amount, found.spent.1)));
+        Some(Measure {
+            saved_per_month: UsdMicros(cost.0 - as_spot.0).into(),
+            is_upper_bound: true,
+            what: "spot",
+            of: format!("pool {name}"),
+            evidence: format!("its on-demand nodes cost {cost} a month, and the same as spot {as_spot}, at the price tables' quotes"),
+            risk: "the cloud takes nodes back at short notice: what runs must go on from a checkpoint, or be repeated, and spot may be sold out"
+                .to_owned(),
+            policy: Vec::new(),
+            by_hand: None,
+            edits: vec![Edit::Set(path.key("capacity").key("prefer"), json!(prefer))],
+        })
+    };
+    pools.into_iter().filter_map(measure).collect()
+}
+
+/// What pools pay for nodes that no pod holds.
+fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
+    let mut free: BTreeMap<(&PoolName, bool), (i128, i64)> = BTreeMap::new();
+    for row in rows(found) {
+        if let Use::Nodes { pool, state: state @ (NodeState::Idle | NodeState::Warm), .. } = &row.key.of {
+            let sum = free.entry((pool, *state == NodeState::Warm)).or_default();
+            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
+        }
+    }
+    let measure = |((pool, is_warm), (cost, parts)): ((&PoolName, bool), (i128, i64))| {
+        let node_hours = parts / (3_600 * stoker_advice::spend::PARTS);
+        let (what, doing, by_hand) = if is_warm {
+            (
+                "warm floor",
+                "its floor kept free nodes",
+                "lower or schedule the pool's warmFloor; stoker simulate shows who waits then",
+            )
+        } else {
+            (
+                "idle nodes",
+                "nodes, or parts of them, were held by no pod",
+                "shorten the pool's stabilization, set offHours, or share and isolate its GPUs; stoker simulate shows what that does",
+            )
+        };
+        Measure {
+            saved_per_month: a_month((cost, found.spent.1)).into(),
+            is_upper_bound: true,
+            what,
+            of: format!("pool {pool}"),
+            evidence: format!("{doing} for {node_hours} node-hours in {} hours", found.spent.1),
+            risk: "pods that come wait for a node to boot".to_owned(),
+            policy: Vec::new(),
+            by_hand: Some(by_hand.to_owned()),
+            edits: Vec::new(),
+        }
+    };
+    free.into_iter().map(measure).collect()
+}
+
+/// Pools whose nodes cost less in another region of the same cloud, all of their types together.
+fn other_region(found: &Found<'_>) -> Vec<Measure> {
+    let mut paid: BTreeMap<&PoolName, BTreeMap<&Market, (i128, i64)>> = BTreeMap::new();
+    for row in rows(found) {
+        if let Use::Nodes { pool, market, .. } = &row.key.of {
+            let sum = paid.entry(pool).or_default().entry(market).or_default();
+            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
+        }
+    }
+    // What is reserved is paid for where it is.
+    for markets in paid.values_mut() {
+        markets.retain(|market, _| market.capacity_type != CapacityType::Reserved);
+    }
+    let measure = |(name, markets): (&PoolName, BTreeMap<&Market, (i128, i64)>)| {
+        let (pool, path) = pool(found.policy, name)?;
+        let here: i128 = markets.values().map(|(cost, _)| cost).sum();
+        let clouds: BTreeSet<_> = markets.keys().map(|market| &market.place.cloud).collect();
+        let [cloud] = clouds.into_iter().collect::<Vec<_>>()[..] else { return None };
+        let regions: BTreeSet<&Region> = found
+            .prices
+            .entries()
+            .map(|(market, _)| &market.place)
+            .filter(|place| place.cloud == *cloud)
+            .map(|place| &place.region)
+            .collect();
+        let there = |region: &Region| {
+            markets.iter().try_fold(0_i128, |sum, (market, (_, parts))| Some(sum + cost_in(found, region, market, *parts)?))
+        };
+        let elsewhere = regions.into_iter().filter(|region| !pool.regions.contains(*region));
+        let (cost, region) = elsewhere.filter_map(|region| Some((there(region)?, region))).min()?;
+        let [here, cost] = [here, cost].map(|amount| a_month((amount, found.spent.1)));
+        (cost < here).then(|| Measure {
+            saved_per_month: UsdMicros(here.0 - cost.0).into(),
+            is_upper_bound: true,
+            what: "another region",
+            of: format!("pool {name}"),
+            evidence: format!(
+                "its nodes cost {here} a month, and the same in {cloud}/{region} {cost}, at the price tables' quotes"
+            ),
+            risk:
+                "data is copied there, and users are further away: stoker estimate move tells when a copy has paid for itself"
+                    .to_owned(),
+            policy: Vec::new(),
+            by_hand: None,
+            edits: vec![Edit::Add(path.key("where").key("regions"), json!(region.as_str()))],
+        })
+    };
+    paid.into_iter().filter_map(measure).collect()
+}
+
+/// What so much time of a market's nodes would cost in another region, in its cheapest zone; `None` where no price is known.
+fn cost_in(found: &Found<'_>, region: &Region, market: &Market, parts: i64) -> Option<i128> {
+    let alike = |other: &Market| {
+        let (a, b) = (&market.place, &other.place);
+        a.cloud == b.cloud
+            && b.region == *region
+            && a.instance_type == b.instance_type
+            && market.capacity_type == other.capacity_type
+    };
+    let quotes = found.prices.entries().filter(|(other, _)| alike(other));
+    let cheapest = quotes.filter_map(|(_, entry)| usable(Some(entry), Wall(found.now)).ok()).map(|quote| quote.price).min()?;
+    Some(i128::from(cheapest.0) * i128::from(parts) / (3_600 * i128::from(PARTS)))
+}
+
+/// Pools whose nodes stood free on weekends.
+fn weekends(found: &Found<'_>) -> Vec<Measure> {
+    // The first of January 1970 was a Thursday.
+    let is_weekend = |day: i64| matches!(day.rem_euclid(7), 2 | 3);
+    let days: Vec<_> = found.spent.0.iter().filter(|day| is_weekend(day.day)).collect();
+    if days.len() < LEAST_WEEKEND_DAYS {
+        return Vec::new();
+    }
+    let mut spent: BTreeMap<&PoolName, (i128, i128, i128)> = BTreeMap::new();
+    for row in days.iter().flat_map(|day| &day.rows) {
+        let Use::Nodes { pool, state, .. } = &row.key.of else { continue };
+        let (all, held, free) = spent.entry(pool).or_default();
+        *all += i128::from(row.node_parts);
+        match state {
+            NodeState::Held => *held += i128::from(row.node_parts),
+            NodeState::Idle | NodeState::Warm => *free += i128::from(row.effective.0),
+            _ => {}
+        }
+    }
+    let measure = |(name, (all, held, free)): (&PoolName, (i128, i128, i128))| {
+        let (pool, path) = pool(found.policy, name)?;
+        let is_quiet = all > 0 && held * 100 < all * QUIET && pool.off_hours.is_none();
+        is_quiet.then(|| Measure {
+            saved_per_month: a_month((free, found.spent.1)).into(),
+            is_upper_bound: true,
+            what: "off-hours",
+            of: format!("pool {name}"),
+            evidence: format!(
+                "on {} days of weekends its nodes ran for {} node-hours, and pods held {} of them",
+                days.len(),
+                all / (3_600 * i128::from(PARTS)),
+                held / (3_600 * i128::from(PARTS))
+            ),
+            risk: "pods that come on a weekend wait until Monday".to_owned(),
+            policy: Vec::new(),
+            by_hand: None,
+            edits: vec![Edit::Set(
+                path.key("offHours"),
+                json!({ "schedule": [{ "cron": "0 0 * * 6", "for": "48h" }], "maxNodes": 0 }),
+            )],
+        })
+    };
+    spent.into_iter().filter_map(measure).collect()
+}
