@@ -15,6 +15,7 @@ pub mod play;
 use std::collections::BTreeMap;
 
 use stoker_core::base::ids::NodeGroupId;
+use stoker_core::base::units::Work;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::choose::score::{Asked, Score, Way};
 use stoker_core::plan::GroupLimits;
@@ -73,8 +74,11 @@ pub fn instances(memory: &Memory, group: &str) -> Vec<InstanceInfo> {
 /// The option that the service's expander would take; all of them where it ranks none.
 pub fn best_options(options: &[ExpanderOption], catalogue: &Catalogue, limits: &Limits) -> Vec<String> {
     let score = |option: &ExpanderOption| {
-        let asked =
-            Asked { gpus: option.pods.iter().map(|pod| pod.requests.gpus).sum(), pods: u32::try_from(option.pods.len()).ok()? };
+        let asked = Asked {
+            gpus: option.pods.iter().map(|pod| pod.requests.gpus).sum(),
+            pods: u32::try_from(option.pods.len()).ok()?,
+            speed: Work(0),
+        };
         Score::of(&Way {
             group: NodeGroupId::find(&catalogue.groups, &option.group)?,
             supply: &NodeGroupId::find(limits, &option.group)?.supply,

@@ -6,6 +6,8 @@
 //! the pool weighs work. The price includes the part of a node that stays empty. Pods without GPUs
 //! are compared only with each other. An option with more nodes than the group may get is scored by
 //! those that it may get.
+//!
+//! Pods may have a deadline. Among ways whose GPUs do their work in time the cheapest wins; where none is, the fastest.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::NodeGroupId;
 use crate::base::index::LookupSet;
-use crate::base::units::UsdPerHour;
+use crate::base::units::{UsdPerHour, Work};
 use crate::catalogue::group::Group;
 use crate::catalogue::template::{NodeTemplate, Resources};
 use crate::choose::rank::Eligible;
@@ -62,6 +64,20 @@ pub struct Asked {
     pub gpus: u32,
     /// Pods.
     pub pods: u32,
+    /// How fast each GPU or slice must be for the pod with the tightest deadline: the work that it does in an hour. Nothing without one.
+    pub speed: Work,
+}
+
+impl Asked {
+    /// What both ask for together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            gpus: self.gpus.saturating_add(other.gpus),
+            pods: self.pods.saturating_add(other.pods),
+            speed: self.speed.max(other.speed),
+        }
+    }
 }
 
 /// One way to help waiting pods: so many nodes of one group.
@@ -85,6 +101,9 @@ pub struct Score<'a> {
     pub micros: u128,
     /// What is served with them.
     pub asked: Asked,
+    /// Work that a GPU or slice does in an hour, where it is too slow for the pods' deadlines. A pool that weighs no work is never late:
+    /// nobody knows how fast it is.
+    pub late: Option<Work>,
     /// The group.
     pub group: &'a NodeGroupId,
 }
@@ -110,8 +129,10 @@ impl<'a> Score<'a> {
             let part = (u64::from(asked) * u64::from(had)).div_ceil(way.nodes.into());
             u32::try_from(part).unwrap_or(u32::MAX)
         };
-        let asked = Asked { gpus: part(way.asked.gpus), pods: part(way.asked.pods) };
-        Some(Self { micros, asked, group: &way.group.id })
+        let asked = Asked { gpus: part(way.asked.gpus), pods: part(way.asked.pods), speed: way.asked.speed };
+        let speed = way.group.work.map(|work| Work(work.0 / u64::from(way.group.units().max(1))));
+        let late = speed.filter(|speed| *speed < asked.speed);
+        Some(Self { micros, asked, late, group: &way.group.id })
     }
 
     /// What its price is divided by: GPUs where its pods ask for any, else pods.
@@ -121,13 +142,14 @@ impl<'a> Score<'a> {
 }
 
 impl Ord for Score<'_> {
-    /// What serves pods that ask for GPUs comes first: dollars per GPU do not compare with dollars per pod. Then the price of what is
-    /// useful; of equal ones that which serves more, and then the group's id.
+    /// What serves pods that ask for GPUs comes first: dollars per GPU do not compare with dollars per pod. Then what is in time for their
+    /// deadlines, and of what is late the fastest. Then the price of what is useful; of equal ones that which serves more, and then the group's id.
     fn cmp(&self, other: &Self) -> Ordering {
         // A price of 63 bits for 32 bits of nodes, times 32 bits: 127 bits at most.
         let price = |a: &Self, b: &Self| a.micros * u128::from(b.useful());
         (self.asked.gpus == 0, self.useful() == 0)
             .cmp(&(other.asked.gpus == 0, other.useful() == 0))
+            .then_with(|| self.late.map(Reverse).cmp(&other.late.map(Reverse)))
             .then_with(|| price(self, other).cmp(&price(other, self)))
             .then_with(|| Reverse(self.useful()).cmp(&Reverse(other.useful())))
             .then_with(|| Reverse(self.asked.pods).cmp(&Reverse(other.asked.pods)))

@@ -168,6 +168,7 @@ fn blank(name: String) -> RawPool {
             needs: Vec::new(),
             throughput: None,
             throughput_from: None,
+            max_share: BTreeMap::new(),
         },
         place: RawWhere {
             clouds: Vec::new(),
@@ -183,7 +184,7 @@ fn blank(name: String) -> RawPool {
         supplier: None,
         node_class: None,
         capacity: RawCapacity::default(),
-        limits: RawLimits { min_nodes: None, max_nodes: 0, max_usd_per_hour: None },
+        limits: RawLimits::default(),
         evidence: None,
         split_capacity_type: None,
         template: RawTemplate::default(),

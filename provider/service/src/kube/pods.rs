@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_pb::api::core::v1::Toleration as WireToleration;
 use k8s_pb::apimachinery::pkg::api::resource::Quantity;
 use prost::Message as _;
 use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::base::text::quoted;
+use stoker_core::base::units::{Work, scaled};
 use stoker_core::catalogue::template::NodeTemplate;
 use stoker_core::market::sharing::GPU_RESOURCE;
 use stoker_core::market::sharing::Slices;
@@ -114,6 +117,23 @@ struct ReadMeta {
     namespace: Option<String>,
 }
 
+/// A Pod as far as it is annotated.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ReadAnnotated {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ReadAnnotations>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ReadAnnotations {
+    #[prost(string, optional, tag = "1")]
+    name: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    namespace: Option<String>,
+    #[prost(btree_map = "string, string", tag = "12")]
+    annotations: BTreeMap<String, String>,
+}
+
 /// A Pod as far as it tells what it asks for.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ReadAsks {
@@ -193,6 +213,67 @@ pub fn pod_facts(bytes: &[u8]) -> Result<PodFacts, PodError> {
     let choosy = spec.affinity.is_some() || !spec.spread.is_empty() || spec.volumes.iter().any(placed);
     let tolerations = spec.tolerations.into_iter().map(Toleration::from).collect();
     Ok(PodFacts { namespace, name, requests, node_selector: spec.node_selector, tolerations, choosy })
+}
+
+/// The annotation by when a pod's work has to be done, as RFC 3339.
+pub const DEADLINE: &str = "stoker.dev/deadline";
+/// The annotation how much work that is: hours of one GPU of the pool's slowest model.
+pub const GPU_HOURS: &str = "stoker.dev/gpu-hours";
+
+/// A pod's work, and by when it has to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    /// By when.
+    pub at: Timestamp,
+    /// The work, as hours of one GPU of the pool's slowest model.
+    pub gpu_hours: Work,
+}
+
+/// Why a pod's deadline cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeadlineError {
+    /// Without the work nobody knows how long it takes.
+    #[error("pod {pod} has {DEADLINE} and no {GPU_HOURS}: write how many hours one GPU of the pool's slowest model takes")]
+    NoWork {
+        /// The pod, with its namespace.
+        pod: String,
+    },
+    /// No time.
+    #[error("pod {pod}: {DEADLINE} {} is no time: write it like 2026-12-01T08:00:00Z", quoted(.text))]
+    Time {
+        /// The pod, with its namespace.
+        pod: String,
+        /// What is written.
+        text: String,
+    },
+    /// No amount of work.
+    #[error("pod {pod}: {GPU_HOURS} {} is no number above 0: write hours like 40 or 2.5", quoted(.text))]
+    Work {
+        /// The pod, with its namespace.
+        pod: String,
+        /// What is written.
+        text: String,
+    },
+}
+
+/// The deadline of a core/v1 Pod protobuf; `None` where it has none, or is no pod.
+///
+/// # Errors
+/// See [`DeadlineError`].
+pub fn pod_deadline(bytes: &[u8]) -> Result<Option<Deadline>, DeadlineError> {
+    // Nearly no pod has one, and to read the annotations of all would be most of the work.
+    if memchr::memmem::find(bytes, DEADLINE.as_bytes()).is_none() {
+        return Ok(None);
+    }
+    let Some(meta) = ReadAnnotated::decode(bytes).ok().and_then(|pod| pod.metadata) else { return Ok(None) };
+    let Some(text) = meta.annotations.get(DEADLINE) else { return Ok(None) };
+    let pod = format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+    let Ok(at) = text.parse() else { return Err(DeadlineError::Time { pod, text: text.clone() }) };
+    let Some(text) = meta.annotations.get(GPU_HOURS) else { return Err(DeadlineError::NoWork { pod }) };
+    match scaled(text, 6).filter(|hours| *hours > 0) {
+        Some(hours) => Ok(Some(Deadline { at, gpu_hours: Work(hours) })),
+        None => Err(DeadlineError::Work { pod, text: text.clone() }),
+    }
 }
 
 /// What a core/v1 Pod protobuf asks for; `None` where it cannot be read, of which [`pod_facts`] tells why.
@@ -349,6 +430,38 @@ mod tests {
     fn bytes(spec: PodSpec) -> Vec<u8> {
         let metadata = ObjectMeta { name: Some("train-0".into()), namespace: Some("ml".into()), ..Default::default() };
         Pod { metadata: Some(metadata), spec: Some(spec), ..Default::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn a_deadline_is_read_with_its_work_and_what_is_wrong_with_it_is_told() {
+        let read = |annotations: &[(&str, &str)]| {
+            let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let metadata =
+                ObjectMeta { name: Some("train-0".into()), namespace: Some("ml".into()), annotations, ..Default::default() };
+            let pod = Pod { metadata: Some(metadata), ..Default::default() }.encode_to_vec();
+            pod_deadline(&pod).map_err(|error| error.to_string())
+        };
+        let at = "2026-12-01T08:00:00Z";
+        let expected = Deadline { at: at.parse().unwrap(), gpu_hours: Work(40_500_000) };
+        assert_eq!(read(&[(DEADLINE, at), (GPU_HOURS, "40.5")]), Ok(Some(expected)));
+        assert_eq!(read(&[(GPU_HOURS, "40"), ("note", DEADLINE)]), Ok(None));
+        let no = |error: &str| Err(error.to_owned());
+        assert_eq!(
+            read(&[(DEADLINE, at)]),
+            no(
+                "pod ml/train-0 has stoker.dev/deadline and no stoker.dev/gpu-hours: write how many hours one GPU of the pool's \
+                slowest model takes"
+            )
+        );
+        assert_eq!(
+            read(&[(DEADLINE, "tomorrow"), (GPU_HOURS, "1")]),
+            no("pod ml/train-0: stoker.dev/deadline \"tomorrow\" is no time: write it like 2026-12-01T08:00:00Z")
+        );
+        assert_eq!(
+            read(&[(DEADLINE, at), (GPU_HOURS, "0")]),
+            no("pod ml/train-0: stoker.dev/gpu-hours \"0\" is no number above 0: write hours like 40 or 2.5")
+        );
+        assert_eq!(pod_deadline(b"stoker.dev/deadline"), Ok(None), "no pod");
     }
 
     #[test]

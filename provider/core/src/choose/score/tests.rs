@@ -33,7 +33,7 @@ fn best<'a>(ways: &[Way<'a>]) -> &'a str {
 }
 
 const fn gpus(gpus: u32) -> Asked {
-    Asked { gpus, pods: gpus }
+    Asked { gpus, pods: gpus, speed: Work(0) }
 }
 
 #[test]
@@ -91,6 +91,23 @@ fn waste_is_paid_for_and_work_is_weighed() {
     assert_eq!(best(&[of("pool.g6-xlarge.a", ONE_FOR, 2, 2), of("pool.g6e-xlarge.a", BIG_FOR, 2, 2)]), "pool.g6e-xlarge.a");
 }
 
+/// An L40S does three units of work an hour, an L4 one. Beyond what the L40S does, the fastest comes nearest.
+#[test]
+fn a_deadline_takes_the_cheapest_gpu_that_is_fast_enough() {
+    let catalogue = groups();
+    let best_at = |speed: u64| {
+        let of = |group, supply: &'static [Step]| {
+            let asked = Asked { speed: Work(speed), ..gpus(1) };
+            Way { group: find(&catalogue, group), supply, nodes: 1, asked }
+        };
+        best(&[of("pool.g6-xlarge.a", &[Step { nodes: 1, price: UsdPerHour(600_000) }]), of("pool.g6e-xlarge.a", BIG_FOR)])
+    };
+    assert_eq!(best_at(0), "pool.g6-xlarge.a");
+    assert_eq!(best_at(1_000_000), "pool.g6-xlarge.a");
+    assert_eq!(best_at(1_000_001), "pool.g6e-xlarge.a");
+    assert_eq!(best_at(9_000_000), "pool.g6e-xlarge.a");
+}
+
 #[test]
 fn at_the_same_unit_price_more_is_served_and_then_the_id_decides() {
     let catalogue = groups();
@@ -104,7 +121,7 @@ fn at_the_same_unit_price_more_is_served_and_then_the_id_decides() {
 fn extremes_do_not_wrap() {
     let catalogue = groups();
     let (dear, less) = ([at(u32::MAX, i64::MAX)], [at(u32::MAX, i64::MAX - 1)]);
-    let all = Asked { gpus: u32::MAX, pods: u32::MAX };
+    let all = Asked { gpus: u32::MAX, pods: u32::MAX, speed: Work(0) };
     let of = |group, supply| Way { group: find(&catalogue, group), supply, nodes: u32::MAX, asked: all };
     assert_eq!(best(&[of("pool.g6-xlarge.a", &dear), of("pool.g6-xlarge.b", &less)]), "pool.g6-xlarge.b");
     assert_eq!(Score::of(&of("pool.g6-xlarge.a", &[at(1, -1_000_000)])), None);
@@ -178,7 +195,7 @@ fn the_best_is_the_oracle_s_in_any_order() {
             .map(|(group, supply)| {
                 let (nodes, pods) = (lots.upto(5) + 1, lots.upto(6));
                 let gpus = if lots.below(3) == 0 { 0 } else { pods * lots.upto(2) };
-                Way { group, supply, nodes, asked: Asked { gpus, pods } }
+                Way { group, supply, nodes, asked: Asked { gpus, pods, speed: Work(0) } }
             })
             .collect();
         let expected = oracle(&ways);

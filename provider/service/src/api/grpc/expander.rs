@@ -1,4 +1,5 @@
-//! The expander: of the ways to help the waiting pods, the one that costs least for what it brings. The rule is
+//! The expander: of the ways to help the waiting pods, the one that costs least for what it brings, among those that are in time for their
+//! deadlines. The rule is
 //! [`stoker_core::choose::score`]; here the messages are read.
 //!
 //! It fails open. Where nothing can be ranked, all options go back as they came, and the autoscaler's next expander decides. An empty
@@ -9,9 +10,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use arc_swap::Guard;
+use jiff::{SignedDuration, Timestamp};
 use prost::encoding::decode_varint;
 use stoker_core::base::ids::NodeGroupId;
 use stoker_core::base::sabotage;
+use stoker_core::base::units::Work;
 use stoker_core::choose::score::{Asked, Needs, Score, Soon, Way};
 use stoker_proto::Bytes;
 use stoker_proto::expander::expander_server::Expander as ExpanderService;
@@ -21,7 +24,7 @@ use tonic::{Request, Response, Status};
 use super::counting::LARGE;
 use super::intake::{HeldRoom, address_of};
 use crate::engine::EngineHandle;
-use crate::kube::pods::{PodFacts, Requests, pod_facts, pod_requests};
+use crate::kube::pods::{Deadline, DeadlineError, PodFacts, Requests, pod_deadline, pod_facts, pod_requests};
 use crate::listener::SharedByAddress;
 use crate::publish::view::View;
 
@@ -72,7 +75,11 @@ impl ExpanderService for Expander {
 fn keep(request: &BestOptionsRequest, view: &View) -> Vec<String> {
     let options = &request.options;
     let mut read = PodsRead::of(options, view);
-    if let Some(best) = best(options, view, &mut read) {
+    let best = best(options, view, &mut read);
+    if let Some(error) = &read.unread {
+        tracing::warn!(error = error as &dyn std::error::Error, "a pod's deadline cannot be read and does not count");
+    }
+    if let Some(best) = best {
         let all_served = best.asked == Asked::default() && !read.served.is_empty();
         // Options that cannot be ranked may have pods that nobody will serve.
         if all_served && options.iter().all(|option| read.asked(option.pods()) == Asked::default()) {
@@ -88,6 +95,7 @@ fn keep(request: &BestOptionsRequest, view: &View) -> Vec<String> {
             price = best.micros,
             gpus = best.asked.gpus,
             pods = best.asked.pods,
+            late = best.late.is_some(),
             "best option"
         );
         return vec![best.group.to_string()];
@@ -147,7 +155,6 @@ fn end_of_names(pod: &[u8]) -> Option<usize> {
 const FIRST: u8 = 0x0a;
 
 /// Each distinct pod, read once: the same pods come with every option, and mostly in the same order.
-#[derive(Default)]
 struct PodsRead<'p> {
     places: HashMap<Mark<'p>, usize>,
     /// Pods in the order of their first appearance, with what they count for.
@@ -156,13 +163,18 @@ struct PodsRead<'p> {
     next: usize,
     /// Pods that nodes on their way will serve. They count for nothing.
     served: HashSet<Mark<'p>>,
+    until: Until,
+    /// The first annotation of a deadline that could not be read.
+    unread: Option<DeadlineError>,
 }
 
 impl<'p> PodsRead<'p> {
     fn of(options: &'p [ExpanderOption], view: &View) -> Self {
         let mut soon = Soon::of(&view.memory, view.at);
+        let until = Until { wall: view.wall.0, boot: view.catalogue.policy.boot_deadline };
+        let read = |served| Self { places: HashMap::new(), pods: Vec::new(), next: 0, served, until, unread: None };
         if soon.is_empty() {
-            return Self::default();
+            return read(HashSet::new());
         }
         let marks = options.iter().flat_map(ExpanderOption::pods).map(|pod| (mark(pod), pod));
         let distinct: BTreeMap<Mark<'p>, &Bytes> = marks.collect();
@@ -174,30 +186,61 @@ impl<'p> PodsRead<'p> {
         // The largest first, which packs best.
         waiting.sort_by_key(|(needs, mark, _)| (Reverse(u64::from(needs.gpus) + needs.slices.total()), *mark));
         let takes = |(needs, _, facts): &(Needs, Mark<'p>, PodFacts)| soon.takes(needs, |node| facts.admits(node));
-        let served = waiting.into_iter().filter(takes).map(|(_, mark, _)| mark).collect();
-        Self { served, ..Self::default() }
+        read(waiting.into_iter().filter(takes).map(|(_, mark, _)| mark).collect())
     }
 
     /// What the pods of an option ask for.
     fn asked(&mut self, pods: &'p [Bytes]) -> Asked {
-        pods.iter().fold(Asked::default(), |sum, pod| {
-            let one = self.one(pod);
-            Asked { gpus: sum.gpus.saturating_add(one.gpus), pods: sum.pods.saturating_add(one.pods) }
-        })
+        pods.iter().fold(Asked::default(), |sum, pod| sum.plus(self.one(pod)))
+    }
+
+    /// What a pod asks for.
+    fn read(&mut self, pod: &[u8]) -> Asked {
+        let gpus = gpus(pod);
+        let speed = match pod_deadline(pod) {
+            Ok(deadline) => deadline.map_or(Work(0), |deadline| self.until.speed(&deadline, gpus)),
+            Err(error) => {
+                self.unread.get_or_insert(error);
+                Work(0)
+            }
+        };
+        Asked { gpus, pods: 1, speed }
     }
 
     fn one(&mut self, pod: &'p [u8]) -> Asked {
         let mark = mark(pod);
         let place = match self.pods.get(self.next) {
             Some((expected, _)) if *expected == mark => self.next,
-            _ => *self.places.entry(mark).or_insert_with(|| {
-                let asked = if self.served.contains(&mark) { Asked::default() } else { Asked { gpus: gpus(pod), pods: 1 } };
-                self.pods.push((mark, asked));
-                self.pods.len() - 1
-            }),
+            _ => {
+                if let Some(place) = self.places.get(&mark) {
+                    *place
+                } else {
+                    let asked = if self.served.contains(&mark) { Asked::default() } else { self.read(pod) };
+                    self.pods.push((mark, asked));
+                    self.places.insert(mark, self.pods.len() - 1);
+                    self.pods.len() - 1
+                }
+            }
         };
         self.next = place + 1;
         self.pods.get(place).map(|(_, asked)| *asked).unwrap_or_default()
+    }
+}
+
+/// How much time there is until deadlines: from the wall's time on, without what a node may take to boot.
+#[derive(Clone, Copy)]
+struct Until {
+    wall: Timestamp,
+    boot: SignedDuration,
+}
+
+impl Until {
+    /// How fast each GPU of a pod must be for its work to be done in time; faster than any where its time is over.
+    fn speed(self, deadline: &Deadline, gpus: u32) -> Work {
+        let seconds = deadline.at.duration_since(self.wall).saturating_sub(self.boot).as_secs();
+        let Some(seconds) = u128::try_from(seconds).ok().filter(|seconds| *seconds > 0) else { return Work(u64::MAX) };
+        let work = u128::from(deadline.gpu_hours.0) * 3600;
+        Work(u64::try_from(work.div_ceil(seconds * u128::from(gpus.max(1)))).unwrap_or(u64::MAX))
     }
 }
 

@@ -157,7 +157,7 @@ fn view() -> View {
         nodes: [((pool.clone(), NodeState::Ready), 2), ((pool.clone(), NodeState::Booting), 1)].into(),
         spend: [((pool.clone(), CapacityType::OnDemand), UsdPerHour(2_414_400))].into(),
         budgets: [(BudgetOf::Pool(pool), Stage::SpotOnly), (BudgetOf::All, Stage::Ample)]
-            .map(|(of, stage)| Budget { of, spent: UsdPerHour(2_414_400), limit: UsdPerHour(2_500_000), stage })
+            .map(|(of, stage)| Budget { of, spent: UsdPerHour(2_414_400), limit: UsdPerHour(2_500_000), stage, month: None })
             .into(),
         faults: [(PoolName::new("training").ok(), "bad-limits".to_owned()), (None, "shared-machine".to_owned())].into(),
         unused: [("ri".to_owned(), UsdPerHour(510_000))].into(),

@@ -1,5 +1,7 @@
+use jiff::SignedDuration;
 use k8s_pb::api::core::v1::{Affinity, Toleration};
 use stoker_core::base::ids::{NodeGroupId, ProviderId, RecordId};
+use stoker_core::base::units::Work;
 use stoker_core::state::memory::{GroupMemory, Memory};
 use stoker_core::state::record::{PodsSeen, Record, State};
 use stoker_proto::Bytes;
@@ -9,6 +11,7 @@ use tonic::Request;
 
 use super::super::expander::{Expander, mark};
 use super::*;
+use crate::kube::pods::{DEADLINE, GPU_HOURS};
 
 fn option(group: &str, node_count: i32, pods: &[Bytes]) -> ExpanderOption {
     ExpanderOption { node_group_id: group.to_owned(), node_count, pod_bytes: pods.to_vec(), ..ExpanderOption::default() }
@@ -239,4 +242,32 @@ async fn the_choice_is_the_same_in_any_order_of_options_and_pods() {
             assert_eq!(kept(view(), options.clone()).await, first, "seed {seed}");
         }
     }
+}
+
+/// $0.80 for a GPU that does one unit of work an hour, $3.00 for one that does three: $1.00 a unit.
+#[tokio::test]
+async fn a_pod_with_a_deadline_gets_the_cheapest_gpu_that_is_fast_enough() {
+    let weighed = || {
+        let mut view = view();
+        for (id, work, price) in [(ONE_A, 1_000_000, 800_000), (ONE_B, 3_000_000, 3_000_000)] {
+            edit(&mut view, id, |shown| {
+                Arc::make_mut(&mut shown.group).work = Some(Work(work));
+                shown.limits.supply = vec![Step { nodes: 10, price: UsdPerHour(price) }];
+            });
+        }
+        view
+    };
+    let best = async |annotations: &[(&str, String)]| {
+        let pods = [annotated_pod("train-0", annotations)];
+        let kept = kept(weighed(), vec![option(ONE_A, 1, &pods), option(ONE_B, 1, &pods)]).await;
+        kept.concat()
+    };
+    // A node may take the ten minutes of bootDeadline, and ten hours are left.
+    let at = now().saturating_add(SignedDuration::from_mins(610)).unwrap().to_string();
+    let by = |hours: &str| [(DEADLINE, at.clone()), (GPU_HOURS, hours.to_owned())];
+    assert_eq!(best(&[]).await, ONE_A);
+    assert_eq!(best(&by("10")).await, ONE_A);
+    assert_eq!(best(&by("10.1")).await, ONE_B);
+    assert_eq!(best(&by("100")).await, ONE_B, "none is fast enough: the fastest");
+    assert_eq!(best(&by("many")).await, ONE_A, "what cannot be read does not count");
 }

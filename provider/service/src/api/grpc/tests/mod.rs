@@ -194,6 +194,14 @@ fn pod(name: &str, requests: &[(&str, &str)]) -> Bytes {
     Bytes::from(Pod { metadata, spec, ..Default::default() }.encode_to_vec())
 }
 
+/// A pod of one GPU.
+fn annotated_pod(name: &str, annotations: &[(&str, String)]) -> Bytes {
+    let mut pod = Pod::decode(gpu_pod(name, 1)).unwrap();
+    let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+    pod.metadata.as_mut().unwrap().annotations = annotations.collect();
+    Bytes::from(pod.encode_to_vec())
+}
+
 fn gpu_pod(name: &str, gpus: u32) -> Bytes {
     pod(name, &[("cpu", "1"), ("nvidia.com/gpu", &gpus.to_string())])
 }
