@@ -13,8 +13,8 @@ mod found;
 mod freshness;
 mod membership;
 mod spend;
+mod spread;
 mod violation;
-mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +108,7 @@ fn judge(
         let growing: BTreeSet<RecordId> = bought.iter().map(|(id, _)| *id).collect();
         let of = |capacity| bought.iter().map(|(_, request)| *request).filter(move |r| r.market.capacity_type == capacity);
         freshness::known_now(&bought, snapshot, catalogue, times, found);
-        zones::shares(&growing, &by_group, memory, catalogue, found);
+        spread::shares(&growing, &by_group, memory, catalogue, found);
         let foreign = foreign(before, snapshot, catalogue);
         if foreign.is_none() && catalogue.policy.karpenter.counts_nodes() {
             found.fleet(Violation::ForeignUnknown);
@@ -326,7 +326,7 @@ fn spending(
             found.pool(&pool.name, Violation::TooManyNodes { pool: pool.name.clone(), nodes: held, limit });
         }
     }
-    spend::judge(&catalogue.policy, &bought, &before.budgets, found);
+    spend::judge(&catalogue.policy, &bought, (&before.budgets, &memory.months), found);
     for (at, Tally { quota, units, .. }) in tallies.into_iter().enumerate().filter(|(_, tally)| tally.grows) {
         let others = u64::from(quota.used) + u64::from(quota.safety);
         let (limit, _) = catalogue.quota_limit(at, wall);

@@ -26,7 +26,7 @@ use stoker_core::policy::QuotaKey;
 use stoker_core::policy::rules::demand::PoolDemand;
 use stoker_core::policy::rules::stabilization::Released;
 use stoker_core::policy::rules::warm_floor::FloorMemory;
-use stoker_core::state::budget::{BudgetOf, Stage};
+use stoker_core::state::budget::{BudgetOf, MonthSpend, Stage};
 use stoker_core::state::cordon::{Announced, Cordoned, Replacements};
 use stoker_core::state::disruption::{Disruption, Moves};
 use stoker_core::state::memory::{Backoff, GroupMemory, Memory};
@@ -127,6 +127,7 @@ delta! {
         windows: MapDelta<PoolName, Arc<Released>>,
         images: MapDelta<PoolName, Arc<PoolImages>>,
         budgets: MapDelta<BudgetOf, Stage>,
+        months: MapDelta<BudgetOf, Arc<MonthSpend>>,
         probe_history: MapDelta<RecordId, Arc<ProbeHistory>>,
         lapsed: MapDelta<PoolName, Timestamp>,
     }

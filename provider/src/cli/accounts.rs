@@ -29,7 +29,7 @@ pub(super) struct BudgetRow {
 impl From<Budget> for BudgetRow {
     fn from(budget: Budget) -> Self {
         let shown = budget.to_string();
-        let Budget { of, spent, limit, stage } = budget;
+        let Budget { of, spent, limit, stage, month: _ } = budget;
         Self { pool: of.pool().cloned(), spent: spent.into(), limit: limit.into(), stage, shown }
     }
 }

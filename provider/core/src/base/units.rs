@@ -16,6 +16,11 @@ impl UsdPerHour {
     /// Nothing per hour.
     pub const ZERO: Self = Self(0);
 
+    /// Whether it is nothing.
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// This rate for `n` nodes; saturates, which is far beyond any budget and so refuses rather than wraps.
     #[must_use]
     pub const fn times(self, n: u32) -> Self {
@@ -180,7 +185,7 @@ impl fmt::Display for Milli {
 }
 
 /// Work that something does in an hour, in millionths of a unit of work; a pool's policy says what a unit is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Work(pub u64);
 

@@ -97,7 +97,8 @@ pub(super) fn reasons(
     }
 }
 
-/// Whether a node is outdated, by its supplier or because its pool makes such nodes in another group now, and its pool replaces it.
+/// Whether a node is outdated, by its supplier, by its age or because its pool makes such nodes in another group now, and its pool
+/// replaces it.
 fn is_replaceable(
     record: &Record,
     begun: &Disruption,
@@ -117,10 +118,11 @@ fn is_replaceable(
         !catalogue.groups.contains_key(&group.id) && catalogue.groups.values().any(|other| here(other))
     };
     let rules = &pool.outdated;
+    let expired = rules.max_node_life.is_some_and(|life| begun.since.duration_since(record.ordered_at) >= life);
     let since = before.outdated.get(&record.id).map_or(begun.since, |known| known.since);
     let is_overdue = rules.deadline.is_some_and(|deadline| begun.since.duration_since(since) >= deadline);
     let takes_busy = is_overdue || rules.maintenance.iter().any(|slot| slot.at(snapshot.wall.0).0);
-    !rules.paused && (told || changed()) && (begun.pods.is_empty() || takes_busy)
+    !rules.paused && (told || expired || changed()) && (begun.pods.is_empty() || takes_busy)
 }
 
 /// How many more drains of a pool may rest on the word of probes alone: a fifth of its nodes, or three, within five minutes.

@@ -114,6 +114,7 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
         reclaims: _,
         exposure_at: _,
         budgets: _,
+        months: _,
         refused_areas: _,
         groups: _,
         free: _,

@@ -4,16 +4,21 @@
 //! for nothing else. So no plan within its budget is stopped, whatever the order in which nodes
 //! were covered.
 
-use super::{Found, Violation};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use jiff::tz::TimeZone;
+
+use super::{Found, Violation};
+use crate::base::ids::PoolName;
 use crate::base::units::UsdPerHour;
 use crate::catalogue::group::Group;
 use crate::limits::budget::{LEFT_BELOW, SPOT_ONLY_AT};
 use crate::market::offer::{CapacityType, Place};
-use crate::policy::Policy;
 use crate::policy::rules::commitment::{Commitment, Terms};
-use crate::state::budget::{BudgetOf, Stage};
+use crate::policy::rules::month::MonthBudget;
+use crate::policy::{Policy, Pool};
+use crate::state::budget::{BudgetOf, MonthSpend, Stage};
 use crate::state::record::Purchase;
 
 /// Nodes of a group that are bought or being bought, in one market at one price.
@@ -29,26 +34,69 @@ pub(super) struct Bought<'a> {
 }
 
 /// Holds every budget that this pass spends against what is bought. `before` is how budgets stood that were not ample.
-pub(super) fn judge(policy: &Policy, bought: &[Bought<'_>], before: &BTreeMap<BudgetOf, Stage>, found: &mut Found<'_>) {
+/// `months` is what was spent of the month.
+pub(super) fn judge(
+    policy: &Policy,
+    bought: &[Bought<'_>],
+    (before, months): (&BTreeMap<BudgetOf, Stage>, &BTreeMap<BudgetOf, Arc<MonthSpend>>),
+    found: &mut Found<'_>,
+) {
+    let lower = |hourly: Option<UsdPerHour>, month: Option<MonthBudget>, of: &BudgetOf| {
+        let left = month.zip(months.get(of)).map(|(month, known)| left_of(month, known));
+        hourly.into_iter().chain(left).min()
+    };
     let kept_from = |of: BudgetOf| match before.get(&of) {
         Some(Stage::SpotOnly | Stage::Spent) => SPOT_ONLY_AT.0 - LEFT_BELOW,
         Some(Stage::Ample | Stage::Near) | None => SPOT_ONLY_AT.0,
     };
     for pool in &policy.pools {
-        let Some(limit) = pool.limits.max_usd_per_hour else { continue };
+        let of = BudgetOf::Pool(pool.name.clone());
+        let Some(limit) = lower(pool.limits.max_usd_per_hour, pool.limits.month, &of) else { continue };
         let own: Vec<Bought<'_>> = bought.iter().filter(|one| one.group.pool == pool.name).copied().collect();
         if let Some(micros) = above(policy, &own, limit) {
             found.pool(&pool.name, Violation::TooMuchSpend { pool: pool.name.clone(), micros, limit: limit.0 });
-        } else if let Some(micros) = above_for_spot(policy, &own, limit, kept_from(BudgetOf::Pool(pool.name.clone()))) {
+        } else if let Some(micros) = above_for_spot(policy, &own, limit, kept_from(of)) {
             found.pool(&pool.name, Violation::NotSpot { micros, limit: limit.0 });
         }
     }
-    let Some(limit) = policy.max_usd_per_hour else { return };
+    let Some(limit) = lower(policy.max_usd_per_hour, policy.month, &BudgetOf::All) else { return };
     if let Some(micros) = above(policy, bought, limit) {
         found.fleet(Violation::TooMuchSpendOverall { micros, limit: limit.0 });
     } else if let Some(micros) = above_for_spot(policy, bought, limit, kept_from(BudgetOf::All)) {
         found.fleet(Violation::NotSpot { micros, limit: limit.0 });
     }
+    guarantees(policy, bought, limit, found);
+}
+
+/// No pool that buys takes of the budget of all pools what is kept for others: with what these do not use of it, all is within the limit.
+fn guarantees(policy: &Policy, bought: &[Bought<'_>], limit: UsdPerHour, found: &mut Found<'_>) {
+    let kept = |pool: &Pool| i128::from(pool.limits.guaranteed.0);
+    if policy.pools.iter().all(|pool| kept(pool) == 0) {
+        return;
+    }
+    let of = |name: &PoolName, now: bool| {
+        let own: Vec<Bought<'_>> = bought.iter().filter(|one| one.group.pool == *name && (one.now || !now)).copied().collect();
+        least_cash(policy, &own)
+    };
+    let spend = least_cash(policy, bought);
+    for pool in policy.pools.iter().filter(|pool| of(&pool.name, true) > 0) {
+        let others = policy.pools.iter().filter(|other| other.name != pool.name);
+        let unused: i128 = others.map(|other| (kept(other) - of(&other.name, false)).max(0)).sum();
+        if unused > 0 && spend + unused > i128::from(limit.0) {
+            let (pool, kept) = (pool.name.clone(), unused);
+            found.pool(&pool.clone(), Violation::TakesGuaranteed { pool, micros: spend, kept, limit: limit.0 });
+        }
+    }
+}
+
+/// What a monthly budget leaves per hour: what is left of it over the seconds left of the month, or of a day where that is more.
+fn left_of(month: MonthBudget, known: &MonthSpend) -> UsdPerHour {
+    let day = known.hour.to_zoned(TimeZone::UTC).date();
+    let next = day.last_of_month().tomorrow().and_then(|first| first.to_zoned(TimeZone::UTC));
+    let seconds = next.map_or(i64::MAX, |next| next.timestamp().duration_since(known.hour).as_secs().max(24 * 3600));
+    let left = i128::from(month.limit.0.saturating_sub(known.at_hour.0).max(0));
+    let rate = left * i128::from(month.pace.0) * 3600 / (i128::from(seconds) * 1000);
+    UsdPerHour(i64::try_from(rate).unwrap_or(i64::MAX))
 }
 
 /// The spend, where it is above the limit and this pass adds to it. A limit that was lowered below what is spent binds growth only, and

@@ -1,6 +1,6 @@
 //! Faults: the promises that a decision may break.
 
-use crate::base::ids::{LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, SupplierName};
+use crate::base::ids::{GpuModel, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, SupplierName};
 use crate::base::units::Percent;
 use crate::market::offer::Place;
 use crate::plan::Evict;
@@ -75,6 +75,20 @@ pub enum Violation {
         /// The limit.
         limit: i64,
     },
+    /// A pool spends what is kept for others of the budget of all pools.
+    #[error(
+        "all pools would spend {micros} micro-dollars an hour and {kept} are kept for others than pool {pool}, together more than {limit}"
+    )]
+    TakesGuaranteed {
+        /// The pool that buys.
+        pool: PoolName,
+        /// Micro-dollars per hour of all pools.
+        micros: i128,
+        /// What others do not use of their guarantees.
+        kept: i128,
+        /// The limit.
+        limit: i64,
+    },
     /// Something else than spot is bought with the part of a budget that is kept for spot.
     #[error("{micros} of {limit} micro-dollars an hour are spent, and something other than spot would be bought")]
     NotSpot {
@@ -124,6 +138,20 @@ pub enum Violation {
         /// The zone.
         zone: String,
         /// Nodes in it.
+        here: u64,
+        /// Nodes.
+        nodes: u64,
+        /// The largest share.
+        limit: Percent,
+    },
+    /// More nodes of one GPU model than the pool's share allows.
+    #[error("pool {pool} would have {here} of {nodes} nodes with {model}, more than {limit}")]
+    TooMuchOfModel {
+        /// The pool.
+        pool: PoolName,
+        /// The model.
+        model: GpuModel,
+        /// Nodes of it.
         here: u64,
         /// Nodes.
         nodes: u64,
@@ -244,12 +272,14 @@ impl Violation {
             Self::TooManyNodes { .. } => "too-many-nodes",
             Self::TooMuchSpend { .. } => "too-much-spend",
             Self::TooMuchSpendOverall { .. } => "too-much-spend-overall",
+            Self::TakesGuaranteed { .. } => "takes-guaranteed",
             Self::NotSpot { .. } => "not-spot",
             Self::QuotaExceeded { .. } => "quota-exceeded",
             Self::QuotaUnlisted { .. } => "quota-unlisted",
             Self::ForeignUnknown => "foreign-unknown",
             Self::TooMuchSpot { .. } => "too-much-spot",
             Self::TooMuchInZone { .. } => "too-much-in-zone",
+            Self::TooMuchOfModel { .. } => "too-much-of-model",
             Self::MoreThanKept { .. } => "more-than-kept",
             Self::EndsBusy(_) => "ends-busy",
             Self::NotHeld(_) => "not-held",

@@ -338,7 +338,10 @@ fn in_turn(choices: &[Choice], rows: &[Row], nodes: Vec<u32>) -> Vec<(usize, u32
 fn is_new(verdict: &OfferVerdict, why: &Barred) -> bool {
     match (verdict, why) {
         (OfferVerdict::Barred(Barred::Bound(before)), Barred::Bound(after)) => {
-            let of_share = matches!(before, Bound::SpotShare { .. } | Bound::MarketShare { .. } | Bound::ZoneShare { .. });
+            let of_share = matches!(
+                before,
+                Bound::SpotShare { .. } | Bound::MarketShare { .. } | Bound::ZoneShare { .. } | Bound::ModelShare { .. }
+            );
             of_share || std::mem::discriminant(before) == std::mem::discriminant(after)
         }
         (OfferVerdict::Barred(_), _) => false,

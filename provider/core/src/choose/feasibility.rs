@@ -175,8 +175,8 @@ fn out_of_reach(catalogue: &Catalogue, wall: Wall, floors: &[Warning]) -> Vec<Wa
     let (memory, times) = (nothing_bought(), Times::at(wall.0));
     let off_hours = Usage::count(&memory, catalogue, wall).off_hours;
     let mut unbudgeted = Policy::clone(&catalogue.policy);
-    unbudgeted.max_usd_per_hour = None;
-    unbudgeted.pools.iter_mut().for_each(|pool| pool.limits.max_usd_per_hour = None);
+    (unbudgeted.max_usd_per_hour, unbudgeted.month) = (None, None);
+    unbudgeted.pools.iter_mut().for_each(|pool| (pool.limits.max_usd_per_hour, pool.limits.month) = (None, None));
     let unbudgeted = catalogue.under(Arc::new(unbudgeted));
     let mut told = Vec::new();
     for pool in &catalogue.policy.pools {

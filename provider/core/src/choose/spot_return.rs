@@ -255,7 +255,7 @@ impl<'a> SpotReturn<'a> {
     /// Where nothing is a share of the pool's nodes, the room there is with the old node is there without it, too: only where there is
     /// none the count is made without the node. A share shrinks with the node, so there it is never asked with it.
     fn cheapest(&self, scales: &Scales<'a>, record: &Record, group: &Group, alike: &[&Group]) -> Option<Target> {
-        let shares = self.rules.limits_shares() || self.pool.max_zone_share.is_some();
+        let shares = self.rules.limits_shares() || self.pool.max_zone_share.is_some() || !self.pool.max_model_share.is_empty();
         let with_it = if shares { None } else { self.first_settled(scales, alike) };
         with_it.or_else(|| {
             let mut usage = Usage::clone(scales.usage);

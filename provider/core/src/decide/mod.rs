@@ -51,6 +51,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, catalogue: &Catalogue, now: 
     let pass = &Pass::new(snapshot, memory, catalogue, now);
     let mut made = Changes::none(pass);
     let changes = &mut made;
+    budgets::turn_hours(pass, changes);
     absorb::outcomes(pass, changes);
     absorb::inventory(pass, changes);
     caution::take(pass, changes);

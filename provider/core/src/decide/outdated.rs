@@ -1,8 +1,10 @@
-//! Which nodes are outdated: what their supplier says of their machines, and what the policy has
-//! changed since they were launched.
+//! Which nodes are outdated: what their supplier says of their machines, what the policy has changed
+//! since they were launched, and how old they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::index::GroupEntry;
 use super::pass::{Changes, Pass};
@@ -45,6 +47,7 @@ pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut outdated = BTreeMap::new();
     let mut remade: BTreeMap<&NodeGroupId, bool> = BTreeMap::new();
     let mut fresh: BTreeMap<&PoolName, (u32, Outdated)> = BTreeMap::new();
+    let mut expires_at: Option<Timestamp> = None;
     let mut known = InOrder::of(&changes.memory.outdated);
     for (record, entry) in changes.indexed() {
         let (State::Registered { instance, .. }, Some(GroupEntry { group, at, .. })) = (&record.state, entry.owner) else {
@@ -57,7 +60,8 @@ pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             None => Some(None),
         };
         // `Some(None)`: nobody can tell at the moment.
-        let before = || known.map(|known| known.why.clone()).filter(|why| *why != Outdated::Template);
+        let of_supplier = |why: &Outdated| matches!(why, Outdated::Image { .. } | Outdated::NodeClass { .. });
+        let before = || known.map(|known| known.why.clone()).filter(of_supplier);
         let told = told.and_then(|told| told.or_else(before));
         // What makes a group's nodes is part of its id, so that a change makes another group. Few groups are only remembered.
         let mut differs = || match at {
@@ -67,6 +71,15 @@ pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
                 .or_insert_with(|| successor(group, pass.catalogue).is_some_and(|now| differ(group, now))),
         };
         let told = told.or_else(|| differs().then_some(Outdated::Template));
+        let told = told.or_else(|| {
+            let (_, pool) = entry.pool()?;
+            let at = pool.outdated.expires_at(record.ordered_at)?;
+            if at > pass.now {
+                expires_at = Some(expires_at.map_or(at, |first| first.min(at)));
+                return None;
+            }
+            Some(Outdated::Expired { life: pool.outdated.max_node_life? })
+        });
         let Some(why) = told else { continue };
         if known.is_none() {
             fresh.entry(&group.pool).or_insert_with(|| (0, why.clone())).0 += 1;
@@ -78,4 +91,7 @@ pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let notes = fresh.into_iter().map(|(pool, (nodes, why))| Note::Outdated { pool: pool.clone(), nodes, why });
     changes.notes.extend(notes);
     changes.memory.outdated = outdated;
+    if let Some(at) = expires_at {
+        changes.look_again_at(at);
+    }
 }

@@ -1,12 +1,14 @@
-//! Outdated nodes: those that would be made differently today.
+//! Outdated nodes: those that would be made differently today, or have lived longer than their pool allows.
 
 use std::fmt;
 
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::NodeClassName;
+use crate::base::text::length;
 
-/// How a node differs from one that would be made today.
+/// Why a node is outdated: how it differs from one that would be made today, or its age.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
 pub enum Outdated {
@@ -24,6 +26,11 @@ pub enum Outdated {
     },
     /// Its pool's labels, taints, sharing or node class were changed.
     Template,
+    /// It is older than its pool's `outdated.maxNodeLife`.
+    Expired {
+        /// That age, from the order of its machine.
+        life: SignedDuration,
+    },
 }
 
 impl Outdated {
@@ -33,6 +40,7 @@ impl Outdated {
             Self::Image { .. } => "image",
             Self::NodeClass { .. } => "node-class",
             Self::Template => "template",
+            Self::Expired { .. } => "expired",
         }
     }
 }
@@ -45,6 +53,7 @@ impl fmt::Display for Outdated {
             Self::Template => {
                 f.write_str("its pool's labels, taints, sharing or node class were changed after it was launched")
             }
+            Self::Expired { life } => write!(f, "it is older than outdated.maxNodeLife {}", length(*life)),
         }
     }
 }

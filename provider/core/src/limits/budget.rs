@@ -16,8 +16,10 @@ use crate::base::engine_clock::Wall;
 use crate::base::ids::PoolName;
 use crate::base::units::{Percent, UsdPerHour};
 use crate::catalogue::Catalogue;
+use crate::limits::month::Month;
 use crate::limits::usage::Usage;
-use crate::policy::Pool;
+use crate::policy::rules::month::MonthBudget;
+use crate::policy::{Policy, Pool};
 use crate::state::budget::{BudgetOf, Stage};
 
 /// The share of a budget from which on operators are warned: with a fifth left there is time to act before growth narrows.
@@ -53,19 +55,23 @@ pub struct Budget {
     pub limit: UsdPerHour,
     /// What it still allows.
     pub stage: Stage,
+    /// The monthly budget, where what is left of it is that limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub month: Option<Month>,
 }
 
 impl Budget {
     /// `$54.0000/h of $60.0000/h spent, near its limit`.
     pub fn in_words(&self) -> String {
-        let Self { of: _, spent, limit, stage } = self;
+        let Self { of: _, spent, limit, stage, month } = self;
         let left = limit.minus(*spent);
         let why = if *stage == Stage::Spent && left > UsdPerHour::ZERO {
             format!("; no node costs as little as the {left}/h left: ")
         } else {
             ", ".to_owned()
         };
-        format!("{spent}/h of {limit}/h spent{why}{stage}")
+        let month = month.as_ref().map(|month| format!(" ({month})")).unwrap_or_default();
+        format!("{spent}/h of {limit}/h spent{month}{why}{stage}")
     }
 }
 
@@ -79,8 +85,8 @@ impl fmt::Display for Budget {
 /// How every budget of the policy stands: those of the pools in the policy's order, then that of all together.
 pub fn standing(usage: &Usage, catalogue: &Catalogue, wall: Wall) -> Vec<Budget> {
     let policy = &catalogue.policy;
-    let of_pools = policy.pools.iter().any(|pool| pool.limits.max_usd_per_hour.is_some());
-    if !of_pools && policy.max_usd_per_hour.is_none() {
+    let of_pools = policy.pools.iter().any(|pool| Ceiling::of_pool(usage, pool).is_some());
+    if !of_pools && Ceiling::of_all(usage, policy).is_none() {
         return Vec::new();
     }
     let mut cheapest: BTreeMap<&PoolName, UsdPerHour> = BTreeMap::new();
@@ -91,7 +97,7 @@ pub fn standing(usage: &Usage, catalogue: &Catalogue, wall: Wall) -> Vec<Budget>
             *least = price.min(*least);
         }
     }
-    let budget = |of: BudgetOf, spent: UsdPerHour, limit: UsdPerHour, least: Option<UsdPerHour>, spot: bool| {
+    let budget = |of: BudgetOf, spent: UsdPerHour, Ceiling { limit, month }: Ceiling, least: Option<UsdPerHour>, spot: bool| {
         let left = limit.minus(spent);
         let before = before(usage, of.pool());
         let is_past = |stage, begins| spent >= share(limit, holds_from(stage, begins, before));
@@ -104,17 +110,52 @@ pub fn standing(usage: &Usage, catalogue: &Catalogue, wall: Wall) -> Vec<Budget>
         } else {
             Stage::Ample
         };
-        Budget { of, spent, limit, stage }
+        Budget { of, spent, limit, stage, month }
     };
     let own = policy.pools.iter().filter_map(|pool| {
-        let (limit, least) = (pool.limits.max_usd_per_hour?, cheapest.get(&pool.name).copied());
+        let (limit, least) = (Ceiling::of_pool(usage, pool)?, cheapest.get(&pool.name).copied());
         Some(budget(BudgetOf::Pool(pool.name.clone()), usage.cash(&pool.name), limit, least, pool.may_buy_spot()))
     });
-    let all = policy.max_usd_per_hour.map(|limit| {
+    let all = Ceiling::of_all(usage, policy).map(|limit| {
         let spot = policy.pools.iter().any(Pool::may_buy_spot);
         budget(BudgetOf::All, usage.total_cash(), limit, cheapest.values().min().copied(), spot)
     });
     own.chain(all).collect()
+}
+
+/// How much may be spent per hour: by the hourly limit, or by what is left of the month where that is less.
+#[derive(Debug, Clone, Copy)]
+struct Ceiling {
+    limit: UsdPerHour,
+    month: Option<Month>,
+}
+
+impl Ceiling {
+    fn of_pool(usage: &Usage, pool: &Pool) -> Option<Self> {
+        Self::lowest(usage, Some(&pool.name), pool.limits.max_usd_per_hour, pool.limits.month)
+    }
+
+    fn of_all(usage: &Usage, policy: &Policy) -> Option<Self> {
+        Self::lowest(usage, None, policy.max_usd_per_hour, policy.month)
+    }
+
+    fn lowest(usage: &Usage, pool: Option<&PoolName>, hourly: Option<UsdPerHour>, budget: Option<MonthBudget>) -> Option<Self> {
+        let known = usage.months.iter().find(|(of, _)| of.pool() == pool).map(|(_, known)| known.as_ref());
+        let month = budget.map(|budget| Month::now(budget, known, usage.wall));
+        match (hourly, month) {
+            (Some(limit), Some(month)) if limit <= month.rate => Some(Self { limit, month: None }),
+            (_, Some(month)) => Some(Self { limit: month.rate, month: Some(month) }),
+            (Some(limit), None) => Some(Self { limit, month: None }),
+            (None, None) => None,
+        }
+    }
+}
+
+/// What is kept of the budget of all pools for others than this one: what they do not use of their guarantees.
+fn kept_from(usage: &Usage, policy: &Policy, pool: &Pool) -> UsdPerHour {
+    let others = policy.pools.iter().filter(|other| !other.limits.guaranteed.is_zero() && other.name != pool.name);
+    let unused = others.map(|other| other.limits.guaranteed.minus(usage.cash(&other.name)).max(UsdPerHour::ZERO));
+    unused.fold(UsdPerHour::ZERO, UsdPerHour::plus)
 }
 
 /// A budget over a pool.
@@ -124,8 +165,12 @@ pub(crate) struct Account {
     pub all: bool,
     /// Cash spent of it.
     pub spent: UsdPerHour,
-    /// Its limit.
+    /// Its limit, without what is kept for other pools.
     pub limit: UsdPerHour,
+    /// The monthly budget, where what is left of it is that limit.
+    pub month: Option<Month>,
+    /// What is kept for other pools.
+    pub kept: UsdPerHour,
     /// The share of it from which on a pool that may buy spot buys nothing else.
     pub spot_only_at: Percent,
 }
@@ -133,13 +178,14 @@ pub(crate) struct Account {
 /// The budgets over a pool: its own, then that of all pools.
 pub(crate) fn accounts_over(usage: &Usage, catalogue: &Catalogue, pool: &Pool) -> impl Iterator<Item = Account> {
     let spot_only_at = |pool| holds_from(Stage::SpotOnly, SPOT_ONLY_AT, before(usage, pool));
-    let own = pool.limits.max_usd_per_hour.map(|limit| {
+    let own = Ceiling::of_pool(usage, pool).map(|Ceiling { limit, month }| {
         let (spent, spot_only_at) = (usage.cash(&pool.name), spot_only_at(Some(&pool.name)));
-        Account { all: false, spent, limit, spot_only_at }
+        Account { all: false, spent, limit, month, kept: UsdPerHour::ZERO, spot_only_at }
     });
-    let all = catalogue.policy.max_usd_per_hour.map(|limit| {
+    let all = Ceiling::of_all(usage, &catalogue.policy).map(|Ceiling { limit, month }| {
         let (spent, spot_only_at) = (usage.total_cash(), spot_only_at(None));
-        Account { all: true, spent, limit, spot_only_at }
+        let kept = kept_from(usage, &catalogue.policy, pool);
+        Account { all: true, spent, limit: limit.minus(kept), month, kept, spot_only_at }
     });
     own.into_iter().chain(all)
 }
@@ -158,7 +204,8 @@ mod tests {
     #[test]
     fn a_budget_that_ends_below_its_limit_says_that_no_node_costs_as_little_as_what_is_left() {
         let told = |spent, stage| {
-            Budget { of: BudgetOf::All, spent: UsdPerHour(spent), limit: UsdPerHour(12_000_000), stage }.to_string()
+            let (spent, limit) = (UsdPerHour(spent), UsdPerHour(12_000_000));
+            Budget { of: BudgetOf::All, spent, limit, stage, month: None }.to_string()
         };
         assert_eq!(
             told(10_400_000, Stage::Spent),

@@ -2,4 +2,5 @@
 
 pub mod budget;
 pub mod commitment;
+pub mod month;
 pub mod usage;

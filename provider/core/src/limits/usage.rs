@@ -3,13 +3,13 @@
 mod count;
 mod headroom;
 mod room;
-mod zones;
+mod spread;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::engine_clock::Wall;
-use crate::base::ids::{NodeGroupId, PoolName};
+use crate::base::ids::{GpuModel, NodeGroupId, PoolName};
 use crate::base::units::UsdPerHour;
 use crate::catalogue::Catalogue;
 use crate::catalogue::claims::{Claim, Claims};
@@ -17,14 +17,14 @@ use crate::catalogue::group::Group;
 use crate::limits::commitment::Committed;
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::policy::Pool;
-use crate::state::budget::{BudgetOf, Stage};
+use crate::state::budget::{BudgetOf, MonthSpend, Stage};
 use crate::state::memory::Memory;
 use crate::state::record::{Record, State};
 
 pub(crate) use count::Owner;
 pub use headroom::{Headroom, Limit};
 pub use room::{Bound, Room};
-pub use zones::{Zone, ZoneOf, ZoneShare};
+pub use spread::{Spread, Zone, ZoneOf};
 
 /// What is used of every limit.
 ///
@@ -45,11 +45,15 @@ pub struct Usage {
     /// How much of each pool is spot, for the pools that limit it.
     pub spot: BTreeMap<PoolName, Arc<SpotShare>>,
     /// How the pools spread over zones that limit the share of one.
-    pub zones: BTreeMap<PoolName, Arc<ZoneShare>>,
+    pub zones: BTreeMap<PoolName, Arc<Spread<Zone>>>,
+    /// How the pools spread over GPU models, for the pools that limit the share of one.
+    pub models: BTreeMap<PoolName, Arc<Spread<GpuModel>>>,
     /// What commitments pay of all that is bought.
     pub committed: Committed,
     /// How the budgets that are not ample stood when they were last told of.
     pub stages: BTreeMap<BudgetOf, Stage>,
+    /// What was spent of the month, of budgets with a monthly limit, as far as it was counted.
+    pub months: BTreeMap<BudgetOf, Arc<MonthSpend>>,
     /// The most nodes that pools may have whose off-hours it is.
     pub off_hours: BTreeMap<PoolName, u32>,
     /// Whether nodes that are not Stoker's count, and nobody knows them.
@@ -131,7 +135,7 @@ impl Usage {
                 share.add(&market.place, i64::from(nodes));
             }
         }
-        self.zone_bought(group, &market.place, i64::from(nodes), catalogue);
+        self.spread_bought(group, &market.place, i64::from(nodes), catalogue);
         let spend = self.spend.entry(group.pool.clone()).or_default();
         *spend = spend.plus(price.times(nodes));
         self.recommit(group, market, price, i64::from(nodes), catalogue);
@@ -146,7 +150,7 @@ impl Usage {
         }
         let Some(Stake { price, claims }) = Stake::of(record, group, catalogue, wall) else { return };
         if record.counts() {
-            self.zone_record(record, group, sign, catalogue);
+            self.spread_record(record, group, sign, catalogue);
         }
         if record.counts()
             && let Some(share) = self.share_of(group, catalogue)

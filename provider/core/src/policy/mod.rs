@@ -35,6 +35,7 @@ use crate::policy::rules::commitment::Commitment;
 use crate::policy::rules::demand::DemandSignal;
 use crate::policy::rules::health::HealthRules;
 use crate::policy::rules::karpenter::BesideKarpenter;
+use crate::policy::rules::month::MonthBudget;
 use crate::policy::rules::outdated::OutdatedRules;
 use crate::policy::rules::spot::SpotRules;
 use crate::policy::rules::stabilization::Stabilization;
@@ -73,6 +74,9 @@ pub struct Policy {
     /// Spend rate that all pools together never exceed; `None` is no limit.
     #[serde(default)]
     pub max_usd_per_hour: Option<UsdPerHour>,
+    /// What all pools together may spend in a calendar month; `None` is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub month: Option<MonthBudget>,
     /// Who makes nodes, in the order in which they are asked whether they can; names are unique. Whoever there is, where empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suppliers: Vec<SupplierRule>,
@@ -129,6 +133,9 @@ pub struct Pool {
     pub data: Option<Data>,
     /// Largest share of its nodes in one zone, in whole nodes rounded up; `None` where any will do. Never zero and never all.
     pub max_zone_share: Option<Percent>,
+    /// Largest share of its nodes with a GPU model, in whole nodes rounded up, where less than all may be. Never zero and never all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub max_model_share: BTreeMap<GpuModel, Percent>,
     /// Instance types allowed; all when empty.
     pub instance_types: Vec<TypePattern>,
     /// Capacity types in the order in which they are tried; never empty, no repeats.
@@ -211,6 +218,12 @@ pub struct Limits {
     pub max_nodes: u32,
     /// Spend rate never exceeded; `None` is no limit.
     pub max_usd_per_hour: Option<UsdPerHour>,
+    /// What may be spent in a calendar month; `None` is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub month: Option<MonthBudget>,
+    /// The part of the budget of all pools that is kept for this one.
+    #[serde(default, skip_serializing_if = "UsdPerHour::is_zero")]
+    pub guaranteed: UsdPerHour,
 }
 
 /// An instance type, or a prefix of some.

@@ -181,11 +181,18 @@ pub struct RawOverallLimits {
     /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_usd_per_hour: Option<serde_json::Number>,
+    /// What all pools together may spend in a calendar month of UTC, in the same way as a pool's own
+    /// `limits.maxUsdPerMonth`. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_usd_per_month: Option<serde_json::Number>,
+    /// The same as a pool's own `limits.monthlyPace`. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monthly_pace: Option<serde_json::Number>,
 }
 
 impl RawOverallLimits {
     const fn is_empty(&self) -> bool {
-        self.max_usd_per_hour.is_none()
+        self.max_usd_per_hour.is_none() && self.max_usd_per_month.is_none() && self.monthly_pace.is_none()
     }
 }
 
@@ -322,6 +329,11 @@ pub struct RawGpu {
     /// The figure of the data sheets to take for `throughput` where nothing is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput_from: Option<GpuFigure>,
+    /// Largest share of the pool's nodes with a model, in whole nodes rounded up, so that one is
+    /// always allowed: `{L4: 20%}` tries a new model with a fifth of the pool. Only purchases are
+    /// limited. A model that is not named may be all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub max_share: BTreeMap<String, String>,
 }
 
 /// One number or several.
@@ -372,7 +384,7 @@ pub struct RawWhere {
 }
 
 /// Limits of a pool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawLimits {
     /// Minimum nodes, whatever the demand. Default 0.
@@ -387,6 +399,21 @@ pub struct RawLimits {
     /// it. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_usd_per_hour: Option<serde_json::Number>,
+    /// What may be spent in a calendar month of UTC. What is left of it, spread evenly over the
+    /// hours left, is the hourly limit, worked out anew each hour. It restricts purchases in the
+    /// same steps as `maxUsdPerHour`, and the lower of both counts. Of a month that had begun when
+    /// the limit was first read, it is assumed that it was spent evenly. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_usd_per_month: Option<serde_json::Number>,
+    /// How many times that even rate may be spent at once, 1 to 24: `4` lets a pool that works
+    /// eight hours on weekdays use its month in those hours. Default 1, with which the month's
+    /// budget lasts to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monthly_pace: Option<serde_json::Number>,
+    /// The part of `limits.maxUsdPerHour` of all pools that is kept for this pool: other pools
+    /// cannot spend what the pool does not use of it. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guaranteed_usd_per_hour: Option<serde_json::Number>,
 }
 
 /// Labels and taints of a pool's nodes.

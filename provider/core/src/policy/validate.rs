@@ -151,6 +151,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
     let max_usd_per_hour = budgets::overall(faults, &root, raw);
+    let month = budgets::overall_month(faults, &root, raw);
     let advise = advise::thresholds(faults, &root.key("advise"), &raw.advise);
     let prometheus = signals::prometheus(faults, &root.key("prometheus"), raw.prometheus.as_ref());
     let karpenter = karpenter::beside_karpenter(faults, &root.key("karpenter"), raw);
@@ -158,6 +159,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
         cluster: cluster?,
         boot_deadline: boot_deadline?,
         max_usd_per_hour: max_usd_per_hour?,
+        month: month?,
         suppliers: suppliers?,
         pools: pools?,
         quotas: quotas?,
@@ -231,6 +233,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     });
     let needs = gpu::needs(faults, &gpu_path.key("needs"), &raw.gpu.needs, &gpu_counts);
     let throughput = gpu::throughput(faults, &gpu_path, &raw.gpu, &models);
+    let max_model_share = gpu::max_share(faults, &gpu_path.key("maxShare"), &raw.gpu, &models);
     let clouds = faults.some_ids(&place.key("clouds"), &raw.place.clouds, "cloud, such as aws");
     let regions = faults.some_ids(&place.key("regions"), &raw.place.regions, "region, such as us-east-1");
     let zones: BTreeSet<ZoneId> = faults.ids(&place.key("zones"), &raw.place.zones);
@@ -281,6 +284,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         zones: zones.into_iter().map(String::from).collect(),
         data: data?,
         max_zone_share: max_zone_share?,
+        max_model_share,
         instance_types: instance_types?,
         prefer,
         supplier: supplier?,
@@ -351,13 +355,14 @@ fn limits(faults: &mut Faults, path: &Path, raw: &RawLimits) -> Option<Limits> {
             format!("{} is above {MAX_NODES}, more than a cluster can have: lower it", raw.max_nodes),
         );
     }
-    let max_usd_per_hour = match &raw.max_usd_per_hour {
-        None => None,
-        Some(number) => {
-            Some(faults.rate(&path.key("maxUsdPerHour"), number, "name a rate, or close the pool with maxNodes: 0")?)
-        }
+    let rate = |faults: &mut Faults, key: &str, number: Option<&Number>, cure: &str| {
+        optional(number, |number| faults.rate(&path.key(key), number, cure))
     };
-    Some(Limits { min_nodes, max_nodes: raw.max_nodes, max_usd_per_hour })
+    let max_usd_per_hour =
+        rate(faults, "maxUsdPerHour", raw.max_usd_per_hour.as_ref(), "name a rate, or close the pool with maxNodes: 0")?;
+    let guaranteed = rate(faults, "guaranteedUsdPerHour", raw.guaranteed_usd_per_hour.as_ref(), "name a rate, or remove it")?;
+    let month = budgets::month(faults, path, raw.max_usd_per_month.as_ref(), raw.monthly_pace.as_ref())?;
+    Some(Limits { min_nodes, max_nodes: raw.max_nodes, max_usd_per_hour, month, guaranteed: guaranteed.unwrap_or_default() })
 }
 
 fn labels(faults: &mut Faults, path: &Path, raw: &RawTemplate) -> BTreeMap<String, String> {

@@ -1,10 +1,12 @@
-//! Stages of budgets, as they were last reported.
+//! Stages of budgets, as they were last reported, and what was spent of the month.
 
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::PoolName;
+use crate::base::units::{UsdMicros, UsdPerHour};
 
 /// Whose budget it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -63,4 +65,20 @@ impl fmt::Display for Stage {
             Self::Spent => "only capacity that commitments already pay for is bought",
         })
     }
+}
+
+/// What was spent of a calendar month, by the wall clock, of a budget that has a monthly limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MonthSpend {
+    /// When the hour began whose rate counts now.
+    pub hour: Timestamp,
+    /// What was spent of the month then.
+    pub at_hour: UsdMicros,
+    /// Since when the rate is what it is.
+    pub since: Timestamp,
+    /// What was spent of the month until then.
+    pub spent: UsdMicros,
+    /// Cash spent per hour since then.
+    pub rate: UsdPerHour,
 }

@@ -21,7 +21,7 @@ use crate::facts::supply::{RefusalKind, RefusedArea};
 use crate::market::offer::{Market, Place};
 use crate::policy::rules::stabilization::Released;
 use crate::policy::rules::warm_floor::FloorMemory;
-use crate::state::budget::{BudgetOf, Stage};
+use crate::state::budget::{BudgetOf, MonthSpend, Stage};
 use crate::state::cordon::{Announced, Cordoned, Replacements};
 use crate::state::disruption::{self, Disruption, Moves};
 use crate::state::outdated::OutdatedNode;
@@ -54,6 +54,9 @@ pub struct Memory {
     /// Budgets that are not ample, as they were last told of.
     #[serde(with = "crate::base::pairs")]
     pub budgets: BTreeMap<BudgetOf, Stage>,
+    /// What was spent of the month, of budgets with a monthly limit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "crate::base::pairs")]
+    pub months: BTreeMap<BudgetOf, Arc<MonthSpend>>,
     /// What is remembered of a group: present while it has records or a reason to be closed.
     pub groups: BTreeMap<NodeGroupId, Arc<GroupMemory>>,
     /// Nodes that are being let go, or that were to go and stay for a while.

@@ -16,6 +16,7 @@ use stoker_core::policy::rules::commitment::{
 use stoker_core::policy::rules::demand::{Amount, DemandSignal};
 use stoker_core::policy::rules::health::{HealthRules, UnhealthyAction};
 use stoker_core::policy::rules::karpenter::BesideKarpenter;
+use stoker_core::policy::rules::month::MonthBudget;
 use stoker_core::policy::rules::outdated::OutdatedRules;
 use stoker_core::policy::rules::spot::{Saving, SpotRules};
 use stoker_core::policy::rules::stabilization::Stabilization;
@@ -33,6 +34,7 @@ pub(in crate::cli) fn effective(policy: &Policy) -> RawPolicy {
         cluster,
         boot_deadline,
         max_usd_per_hour,
+        month,
         suppliers,
         pools,
         quotas,
@@ -56,7 +58,11 @@ pub(in crate::cli) fn effective(policy: &Policy) -> RawPolicy {
             time_zone: None,
         },
         suppliers: suppliers.iter().map(supplier).collect(),
-        limits: RawOverallLimits { max_usd_per_hour: max_usd_per_hour.map(dollars) },
+        limits: RawOverallLimits {
+            max_usd_per_hour: max_usd_per_hour.map(dollars),
+            max_usd_per_month: month.map(monthly),
+            monthly_pace: month.map(|month| factor(month.pace)),
+        },
         pools: pools.iter().map(pool).collect(),
         quotas: quotas.iter().map(quota).collect(),
         prices: prices.iter().map(price).collect(),
@@ -128,6 +134,7 @@ fn pool(pool: &Pool) -> RawPool {
                 Throughput::From(figure) => Some(*figure),
                 Throughput::Alike | Throughput::Given(_) => None,
             },
+            max_share: pool.max_model_share.iter().map(|(model, share)| (model.to_string(), share.to_string())).collect(),
         },
         place: RawWhere {
             clouds: texts(&pool.clouds),
@@ -147,6 +154,9 @@ fn pool(pool: &Pool) -> RawPool {
             min_nodes: Some(pool.limits.min_nodes),
             max_nodes: pool.limits.max_nodes,
             max_usd_per_hour: pool.limits.max_usd_per_hour.map(dollars),
+            max_usd_per_month: pool.limits.month.map(monthly),
+            monthly_pace: pool.limits.month.map(|month| factor(month.pace)),
+            guaranteed_usd_per_hour: (!pool.limits.guaranteed.is_zero()).then(|| dollars(pool.limits.guaranteed)),
         },
         evidence: Some(pool.evidence),
         split_capacity_type: Some(pool.split_capacity_type),
@@ -175,10 +185,11 @@ fn unhealthy(rules: HealthRules) -> RawUnhealthy {
 }
 
 fn outdated(rules: &OutdatedRules) -> RawOutdated {
-    let OutdatedRules { maintenance, deadline, paused } = rules;
+    let OutdatedRules { maintenance, deadline, max_node_life, paused } = rules;
     RawOutdated {
         maintenance: maintenance.iter().map(warm::slot).collect(),
         deadline: deadline.map(length),
+        max_node_life: max_node_life.map(length),
         paused: Some(*paused),
     }
 }
@@ -366,6 +377,11 @@ fn discount(discounts: &[(TypePattern, Milli)]) -> RawDiscount {
 }
 
 /// A rate as the shortest decimal number that reads as the same rate.
+/// What may be spent in a month, in dollars.
+fn monthly(month: MonthBudget) -> Number {
+    dollars(UsdPerHour(month.limit.0))
+}
+
 fn dollars(UsdPerHour(micros): UsdPerHour) -> Number {
     let (whole, rest) = (micros / MICROS_PER_USD, micros % MICROS_PER_USD);
     if rest == 0 {

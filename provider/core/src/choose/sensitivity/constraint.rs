@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::base::engine_clock::Wall;
-use crate::base::ids::{Cloud, PoolName, Region};
+use crate::base::ids::{Cloud, GpuModel, PoolName, Region};
 use crate::base::kinds::QuotaUnit;
 use crate::base::units::{Percent, UsdPerHour};
 use crate::catalogue::Catalogue;
@@ -17,6 +17,7 @@ use crate::limits::budget::{LEFT_BELOW, SPOT_ONLY_AT};
 use crate::limits::usage::{Bound, Limit, Usage};
 use crate::market::offer::CapacityType;
 use crate::market::quota_names::KnownQuota;
+use crate::policy::rules::month::MonthBudget;
 use crate::policy::{Counts, Policy, Pool, Quota};
 use crate::state::budget::BudgetOf;
 
@@ -46,8 +47,12 @@ pub enum Constraint {
     Budget,
     /// The `limits.maxUsdPerHour` of all pools together.
     OverallBudget,
+    /// A `limits.maxUsdPerMonth`.
+    MonthBudget(BudgetOf),
     /// The pool's `where.maxZoneShare`.
     ZoneShare,
+    /// The pool's `gpu.maxShare` of a model.
+    ModelShare(GpuModel),
     /// The pool's `capacity.spot.maxShare`.
     SpotShare,
     /// The pool's `capacity.spot.maxMarketShare`.
@@ -66,7 +71,10 @@ impl fmt::Display for Constraint {
             Self::MaxNodes => f.write_str("limits.maxNodes"),
             Self::Budget => f.write_str("limits.maxUsdPerHour"),
             Self::OverallBudget => f.write_str("limits.maxUsdPerHour of all pools"),
+            Self::MonthBudget(BudgetOf::Pool(_)) => f.write_str("limits.maxUsdPerMonth"),
+            Self::MonthBudget(BudgetOf::All) => f.write_str("limits.maxUsdPerMonth of all pools"),
             Self::ZoneShare => f.write_str("where.maxZoneShare"),
+            Self::ModelShare(model) => write!(f, "gpu.maxShare of {model}"),
             Self::SpotShare => f.write_str("capacity.spot.maxShare"),
             Self::MarketShare => f.write_str("capacity.spot.maxMarketShare"),
             Self::MaxInterruption => f.write_str("capacity.spot.maxInterruption"),
@@ -119,7 +127,9 @@ impl Constraint {
             Bound::MaxNodes { .. } => Self::MaxNodes,
             Bound::Budget { .. } | Bound::SpotOnly { of: BudgetOf::Pool(_), .. } => Self::Budget,
             Bound::OverallBudget { .. } | Bound::SpotOnly { of: BudgetOf::All, .. } => Self::OverallBudget,
+            Bound::MonthBudget { of, .. } => Self::MonthBudget(of.clone()),
             Bound::ZoneShare { .. } => Self::ZoneShare,
+            Bound::ModelShare { model, .. } => Self::ModelShare(model.clone()),
             Bound::Quota { name, region, .. } => Self::Quota { name: name.clone(), cloud: cloud(), region: region.clone() },
             Bound::QuotaUnlisted(quota) => Self::Unlisted { cloud: cloud(), quota: quota.clone() },
             Bound::SpotShare { .. } => Self::SpotShare,
@@ -145,7 +155,7 @@ impl Constraint {
                 let _ = usage.each_limit(group, &offer.market, quote.price, catalogue, |room| {
                     let most = (room.takes - room.grows).saturating_mul(i64::from(wanted));
                     if most > room.left {
-                        all.extend(Self::over(&room.limit, &catalogue.policy));
+                        all.extend(Self::over(&room.limit, &catalogue.policy, &group.pool));
                     }
                 });
             }
@@ -153,20 +163,35 @@ impl Constraint {
         all
     }
 
-    /// Where a limit on what a pool may buy is written.
-    fn over(limit: &Limit<'_>, policy: &Policy) -> Option<Self> {
-        Some(match limit {
-            Limit::Nodes => Self::MaxNodes,
-            Limit::Budget { all: false } | Limit::SpotOnly { all: false } => Self::Budget,
-            Limit::Budget { all: true } | Limit::SpotOnly { all: true } => Self::OverallBudget,
-            Limit::SpotShare => Self::SpotShare,
-            Limit::MarketShare(_) => Self::MarketShare,
-            Limit::ZoneShare(_) => Self::ZoneShare,
-            Limit::Quota(at) => {
-                let Quota { name, cloud, region, .. } = policy.quotas.get(*at)?;
-                Self::Quota { name: name.clone(), cloud: cloud.clone(), region: region.clone() }
+    /// Where a limit on what a pool may buy is written: an hourly budget may be what a monthly one leaves.
+    fn over(limit: &Limit<'_>, policy: &Policy, pool: &PoolName) -> Vec<Self> {
+        let budgets = |hourly: Option<UsdPerHour>, month: Option<MonthBudget>, own: Self, of: BudgetOf| {
+            let (hourly, month) = (hourly.map(|_| own), month.map(|_| Self::MonthBudget(of)));
+            hourly.into_iter().chain(month).collect()
+        };
+        match limit {
+            Limit::Nodes => vec![Self::MaxNodes],
+            Limit::Budget { all: false } | Limit::SpotOnly { all: false } => {
+                let Some(Pool { limits, name, .. }) = policy.pool(pool) else { return Vec::new() };
+                budgets(limits.max_usd_per_hour, limits.month, Self::Budget, BudgetOf::Pool(name.clone()))
             }
-        })
+            Limit::Budget { all: true } | Limit::SpotOnly { all: true } => {
+                budgets(policy.max_usd_per_hour, policy.month, Self::OverallBudget, BudgetOf::All)
+            }
+            Limit::SpotShare => vec![Self::SpotShare],
+            Limit::MarketShare(_) => vec![Self::MarketShare],
+            Limit::ZoneShare(_) => vec![Self::ZoneShare],
+            Limit::ModelShare(model) => vec![Self::ModelShare((*model).clone())],
+            Limit::Quota(at) => {
+                let quota = policy.quotas.get(*at);
+                let quota = quota.map(|Quota { name, cloud, region, .. }| Self::Quota {
+                    name: name.clone(),
+                    cloud: cloud.clone(),
+                    region: region.clone(),
+                });
+                quota.into_iter().collect()
+            }
+        }
     }
 
     /// The policy without it; `None` where the policy has no such constraint.
@@ -209,7 +234,10 @@ impl Constraint {
             Self::MaxNodes => own(&mut policy, pool)?.limits.max_nodes = u32::MAX,
             Self::Budget => own(&mut policy, pool)?.limits.max_usd_per_hour = rate,
             Self::OverallBudget => policy.max_usd_per_hour = rate,
+            Self::MonthBudget(BudgetOf::Pool(_)) => own(&mut policy, pool)?.limits.month = None,
+            Self::MonthBudget(BudgetOf::All) => policy.month = None,
             Self::ZoneShare => own(&mut policy, pool)?.max_zone_share = None,
+            Self::ModelShare(model) => drop(own(&mut policy, pool)?.max_model_share.remove(model)),
             Self::SpotShare => own(&mut policy, pool)?.spot.as_mut()?.max_share = Percent::ALL,
             Self::MarketShare => own(&mut policy, pool)?.spot.as_mut()?.max_market_share = Percent::ALL,
             Self::MaxInterruption => own(&mut policy, pool)?.spot.as_mut()?.max_interruption = None,
@@ -233,6 +261,7 @@ impl Constraint {
         match self {
             Self::OverallBudget => policy.max_usd_per_hour.map(Level::Rate),
             Self::ZoneShare => pool.max_zone_share.map(Level::Share),
+            Self::ModelShare(model) => pool.max_model_share.get(model).copied().map(Level::Share),
             Self::Quota { .. } => {
                 let quota = policy.quotas.iter().find(|quota| self.is(quota))?;
                 Some(Level::Units(quota.limit.into(), quota.unit))
@@ -242,7 +271,8 @@ impl Constraint {
             Self::SpotShare => pool.spot.as_ref().map(|spot| Level::Share(spot.max_share)),
             Self::MarketShare => pool.spot.as_ref().map(|spot| Level::Share(spot.max_market_share)),
             Self::MaxInterruption => pool.spot.as_ref()?.max_interruption.map(Level::Share),
-            Self::Unlisted { .. } | Self::Preference(_) => None,
+            // What is left of a month is a rate that changes with each hour.
+            Self::Unlisted { .. } | Self::Preference(_) | Self::MonthBudget(_) => None,
         }
     }
 
@@ -255,7 +285,10 @@ impl Constraint {
         (usage, lifted): (&Usage, &Policy),
         holds: impl Fn(Policy) -> bool,
     ) -> Option<Level> {
-        let share = |part: u32, of: u32| (u64::from(part) * 100).div_ceil(u64::from(of.max(1))).min(100);
+        let percent = |part: u32, of: u32| {
+            let share = (u64::from(part) * 100).div_ceil(u64::from(of.max(1))).min(100);
+            u8::try_from(share).ok().map(|share| Level::Share(Percent(share)))
+        };
         let at = |height| self.put(policy, pool, Some(height)).is_some_and(&holds);
         let rate = |cash: UsdPerHour| {
             let most = ample(cash, policy.pool(pool)?);
@@ -278,19 +311,22 @@ impl Constraint {
             Self::OverallBudget => rate(usage.total_cash()),
             Self::ZoneShare => {
                 let nodes = usage.zones.get(pool)?;
-                let most = nodes.zones.values().copied().max()?;
-                u8::try_from(share(most, nodes.bought)).ok().map(|share| Level::Share(Percent(share)))
+                percent(nodes.parts.values().copied().max()?, nodes.bought)
+            }
+            Self::ModelShare(model) => {
+                let nodes = usage.models.get(pool)?;
+                percent(*nodes.parts.get(model)?, nodes.bought)
             }
             Self::SpotShare => {
                 let nodes = usage.spot.get(pool)?;
-                u8::try_from(share(nodes.spot, nodes.bought)).ok().map(|share| Level::Share(Percent(share)))
+                percent(nodes.spot, nodes.bought)
             }
             Self::MarketShare => {
                 let nodes = usage.spot.get(pool)?;
                 let most = nodes.markets.values().copied().max()?;
-                u8::try_from(share(most, nodes.bought)).ok().map(|share| Level::Share(Percent(share)))
+                percent(most, nodes.bought)
             }
-            Self::MaxInterruption | Self::Preference(_) => None,
+            Self::MaxInterruption | Self::Preference(_) | Self::MonthBudget(_) => None,
         }
     }
 }
@@ -326,7 +362,7 @@ pub(super) fn raised(bound: &Bound, nodes: u32) -> (Option<Level>, Option<Level>
         Bound::MaxNodes { held, limit } | Bound::OffHours { held, limit } => {
             (Some(Level::Nodes(*limit)), Some(Level::Nodes((*limit).max(held.saturating_add(nodes)))))
         }
-        Bound::Budget { spent, limit, price } | Bound::OverallBudget { spent, limit, price } => {
+        Bound::Budget { spent, limit, price } | Bound::OverallBudget { spent, limit, price, kept: _ } => {
             (Some(Level::Rate(*limit)), Some(Level::Rate((*limit).max(spent.plus(price.times(nodes))))))
         }
         Bound::Quota { left, limit, need, unit, .. } => {
@@ -334,10 +370,11 @@ pub(super) fn raised(bound: &Bound, nodes: u32) -> (Option<Level>, Option<Level>
             let more = need.saturating_mul(nodes.into()).saturating_sub(*left);
             (Some(Level::Units(limit, *unit)), Some(Level::Units(limit.saturating_add(more), *unit)))
         }
-        Bound::SpotOnly { limit, .. } => (Some(Level::Rate(*limit)), None),
-        Bound::SpotShare { limit, .. } | Bound::MarketShare { limit, .. } | Bound::ZoneShare { limit, .. } => {
-            (Some(Level::Share(*limit)), None)
-        }
+        Bound::SpotOnly { limit, .. } | Bound::MonthBudget { limit, .. } => (Some(Level::Rate(*limit)), None),
+        Bound::SpotShare { limit, .. }
+        | Bound::MarketShare { limit, .. }
+        | Bound::ZoneShare { limit, .. }
+        | Bound::ModelShare { limit, .. } => (Some(Level::Share(*limit)), None),
         Bound::QuotaUnlisted(_) | Bound::ForeignUnknown | Bound::PoolGone => (None, None),
     }
 }

@@ -204,6 +204,18 @@ fn too_much_spend_overall() -> Vec<Violation> {
     judged_after(Some(cents(959)), None)
 }
 
+/// Another pool does not use what is kept for it.
+fn takes_guaranteed() -> Vec<Violation> {
+    buying().rings(|forged| {
+        forged.world.numbers(|policy| {
+            let mut other = policy.pools[0].clone();
+            (other.name, other.limits.guaranteed) = (crate::base::ids::PoolName::new("other").unwrap(), cents(900));
+            policy.pools.push(other);
+            policy.max_usd_per_hour = Some(cents(959));
+        });
+    })
+}
+
 fn not_spot() -> Vec<Violation> {
     judged_after(Some(cents(977)), None)
 }
@@ -232,6 +244,15 @@ fn too_much_spot() -> Vec<Violation> {
 
 fn too_much_in_zone() -> Vec<Violation> {
     buying().rings(|forged| forged.world.numbers(|policy| policy.pools[0].max_zone_share = Some(Percent(50))))
+}
+
+fn too_much_of_model() -> Vec<Violation> {
+    buying().rings(|forged| {
+        forged.world.numbers(|policy| {
+            let pool = &mut policy.pools[0];
+            pool.max_model_share = pool.models.iter().map(|model| (model.clone(), Percent(50))).collect();
+        });
+    })
 }
 
 fn ends_busy() -> Vec<Violation> {
@@ -445,12 +466,14 @@ forgeries! {
     TooManyNodes => too_many_nodes,
     TooMuchSpend => too_much_spend,
     TooMuchSpendOverall => too_much_spend_overall,
+    TakesGuaranteed => takes_guaranteed,
     NotSpot => not_spot,
     QuotaExceeded => quota_exceeded,
     QuotaUnlisted => quota_unlisted,
     ForeignUnknown => foreign_unknown,
     TooMuchSpot => too_much_spot,
     TooMuchInZone => too_much_in_zone,
+    TooMuchOfModel => too_much_of_model,
     MoreThanKept => more_than_kept,
     EndsBusy => ends_busy,
     NotHeld => not_held,

@@ -2,14 +2,16 @@
 
 use super::alarms::violations;
 use super::oracle::Dice;
+use super::world::minutes;
 use super::*;
 use crate::base::ids::{Cloud, PoolName};
-use crate::base::units::UsdPerHour;
+use crate::base::units::{Milli, UsdMicros, UsdPerHour};
 use crate::check::Violation;
 use crate::market::offer::CapacityType;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::policy::rules::commitment::{Capacity, Commitment, Paid, Terms};
+use crate::policy::rules::month::MonthBudget;
 use crate::state::budget::{BudgetOf, Stage};
 
 pub(super) const OTHER: &str = "other.gpu-1.zone-a";
@@ -129,6 +131,65 @@ fn all_pools_share_the_overall_budget_and_keep_their_own() {
     world.increase(OTHER, 2);
     world.pass();
     assert_eq!((world.target(GROUP_A), world.target(OTHER)), (3, 2));
+}
+
+/// Of the $4.00 of both pools $1.60 are kept for `other`: the pool has $2.40, three nodes. `other` may have all.
+#[test]
+fn what_is_guaranteed_to_a_pool_is_kept_from_the_others() {
+    let both = || {
+        world(|policy| {
+            without_spot(policy);
+            two_pools(policy);
+            policy.pools[1].limits.guaranteed = cents(160);
+            policy.max_usd_per_hour = Some(cents(400));
+        })
+    };
+    let mut world = both();
+    let said = why(world.try_increase(GROUP_A, 4));
+    let kept = "limits.maxUsdPerHour of all pools: $0.0000/h of $2.4000/h spent, one more costs $0.8000/h, and $1.6000/h are kept \
+                for other pools";
+    assert!(said.contains(kept), "{said}");
+    world.increase(GROUP_A, 3);
+    world.pass();
+    world.increase(OTHER, 2);
+    world.pass();
+    assert_eq!((world.target(GROUP_A), world.target(OTHER)), (3, 2));
+    let mut world = both();
+    world.increase(OTHER, 5);
+    world.pass();
+    assert_eq!(world.target(OTHER), 5);
+}
+
+/// $1,152 in the 720 hours of November are $1.60 an hour, two nodes. One that ran for ten days cost $192 and leaves $960 for 480 hours, $2.00
+/// an hour. December has 744 hours: $1.5484.
+#[test]
+fn a_monthly_budget_is_spread_over_the_hours_left() {
+    let month = MonthBudget { limit: UsdMicros(1_152_000_000), pace: Milli(1_000) };
+    let mut world = world(|policy| {
+        without_spot(policy);
+        policy.pools[0].limits.month = Some(month);
+    });
+    world.bring(1, minutes(5));
+    world.bind_pod();
+    let said = why(world.try_increase(GROUP_A, 2));
+    let of = |spent: &str, left: &str| {
+        format!(
+            "limits.maxUsdPerMonth of pool pool: {spent} of $1152.00 spent this month, which leaves {left}/h; $0.8000/h spent, one \
+             more costs $0.8000/h"
+        )
+    };
+    assert!(said.contains(&of("$0.00", "$1.6000")), "{said}");
+    world.live(minutes(10 * 24 * 60));
+    let said = why(world.try_increase(GROUP_A, 2));
+    assert!(said.contains(&of("$192.00", "$2.0000")), "{said}");
+    world.live(minutes(20 * 24 * 60));
+    let said = why(world.try_increase(GROUP_A, 1));
+    assert!(said.contains(&of("$0.00", "$1.5484")), "{said}");
+    // Twice the pace: $3.0967, three nodes.
+    world.policy(|policy| policy.pools[0].limits.month = Some(MonthBudget { pace: Milli(2_000), ..month }));
+    world.increase(GROUP_A, 2);
+    world.pass();
+    assert_eq!(world.target(GROUP_A), 3);
 }
 
 /// Two orders are taken before a pass: the second sees what the first may cost.

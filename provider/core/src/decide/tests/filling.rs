@@ -110,6 +110,10 @@ fn draw(dice: &mut Dice) -> Drawn {
     if n(0, 3) == 0 {
         places["maxZoneShare"] = json!(format!("{}%", n(30, 70)));
     }
+    let mut gpu = json!({"models": ["L4", "A100", "H100"]});
+    if n(0, 3) == 0 {
+        gpu["maxShare"] = json!({"L4": format!("{}%", n(10, 80)), "H100": format!("{}%", n(10, 80))});
+    }
     let (reserved_instances, kept) = (u32::try_from(n(0, 3)).unwrap(), u32::try_from(n(0, 3)).unwrap());
     let mut commitments = Vec::new();
     if reserved_instances > 0 {
@@ -123,7 +127,7 @@ fn draw(dice: &mut Dice) -> Drawn {
         "defaults": {"unknownQuota": "allow"},
         "pools": [{
             "name": "pool", "workload": "training",
-            "gpu": {"models": ["L4", "A100", "H100"]},
+            "gpu": gpu,
             "where": places, "capacity": capacity, "limits": limits,
         }],
         "limits": overall,
@@ -193,9 +197,14 @@ impl Ways<'_> {
                 of(bought, 99, there.map(|(_, n)| *n).sum(), most.0)
             })
         });
+        let models = pool.max_model_share.iter().all(|(model, most)| {
+            let with = self.offers.iter().zip(nodes).filter(|((group, _), _)| group.spec.gpu_model == *model);
+            of(bought, 99, with.map(|(_, n)| *n).sum(), most.0)
+        });
         usage.nodes.get(&pool.name).copied().unwrap_or(0) <= pool.limits.max_nodes
             && policy.max_usd_per_hour.is_none_or(|limit| usage.total_cash() <= limit)
             && spread
+            && models
             && pool.limits.max_usd_per_hour.is_none_or(|limit| usage.cash(&pool.name) <= limit)
             && policy.quotas.iter().zip(&usage.quotas).all(|(quota, held)| held.units <= u64::from(quota.limit))
             && kept.map(|(_, n)| *n).sum::<u32>() <= self.drawn.kept

@@ -210,6 +210,28 @@ fn nodes_with_pods_go_past_the_deadline() {
     assert_eq!(ended(&world.live(minutes(2))), 1);
 }
 
+/// It was ordered at 00:00, and it is 00:25.
+#[test]
+fn a_node_older_than_its_pool_allows_is_outdated() {
+    let day = OutdatedRules { max_node_life: Some(minutes(24 * 60)), ..OutdatedRules::default() };
+    let mut world = in_use(1);
+    rules(&mut world, day.clone());
+    world.live(minutes(24 * 60 - 26));
+    assert!(world.memory.outdated.is_empty(), "23:59");
+    world.live(minutes(2));
+    let why: Vec<String> = world.memory.outdated.values().map(|known| known.why.to_string()).collect();
+    assert_eq!(why, ["it is older than outdated.maxNodeLife 24h"]);
+    // With its pods it stays, and without them it goes.
+    assert_eq!(ended(&world.live(minutes(12 * 60))), 0);
+    world.unbind_pod();
+    assert_eq!(ended(&world.live(minutes(60))), 1);
+    // Past the deadline it goes with its pods.
+    let mut world = in_use(1);
+    rules(&mut world, OutdatedRules { deadline: Some(minutes(8 * 60)), ..day });
+    assert_eq!(ended(&world.live(minutes(32 * 60 - 26))), 0, "07:59");
+    assert_eq!(ended(&world.live(minutes(3))), 1);
+}
+
 #[test]
 fn past_the_deadline_the_next_node_waits_for_the_one_before_too() {
     let mut world = in_use(2);

@@ -100,6 +100,21 @@ fn zones_are_filled_as_trying_node_by_node_does() {
     }
 }
 
+/// Both zones have the same model: it is the model that is limited, and not the zone.
+#[test]
+fn a_model_has_no_more_than_its_share_of_the_pool() {
+    let mut world = spread(100);
+    world.policy(|policy| {
+        let model = policy.pools[0].models.first().unwrap().clone();
+        policy.pools[0].max_model_share = [(model, Percent(50))].into();
+    });
+    world.pass();
+    assert_eq!((max(&mut world, GROUP_A), max(&mut world, GROUP_B)), (1, 1));
+    assert_eq!(buys(&mut world, GROUP_A, 1), 1);
+    let refused = world.try_increase(GROUP_B, 1).unwrap_err().to_string();
+    assert!(refused.contains("gpu.maxShare 50% of L4: 1 of 1 nodes have L4"), "{refused}");
+}
+
 #[test]
 fn a_plan_with_more_in_a_zone_than_the_share_does_not_pass_the_check() {
     let mut world = World::new();

@@ -53,6 +53,7 @@ impl Usage {
             wall,
             quotas,
             stages: memory.budgets.clone(),
+            months: memory.months.clone(),
             off_hours: off_hours.collect(),
             foreign_unknown: catalogue.policy.karpenter.counts_nodes() && foreign.is_none(),
             ..Self::default()
@@ -87,7 +88,7 @@ impl Usage {
             *targets = targets.saturating_add(lots.nodes);
             let nodes = self.nodes.entry(group.pool.clone()).or_default();
             *nodes = nodes.saturating_add(lots.nodes);
-            self.zone_bought(group, &group.place, i64::from(lots.nodes), catalogue);
+            self.spread_bought(group, &group.place, i64::from(lots.nodes), catalogue);
         }
         if lots.nodes > 0
             && let Some(share) = self.share_of(group, catalogue)

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Bound, Usage, ZoneOf};
+use crate::base::ids::GpuModel;
 use crate::base::units::{Percent, UsdPerHour};
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
@@ -36,6 +37,8 @@ pub enum Limit<'a> {
     MarketShare(&'a Place),
     /// The pool's share of a zone.
     ZoneShare(ZoneOf<'a>),
+    /// The pool's share of a GPU model.
+    ModelShare(&'a GpuModel),
     /// A quota, by its place in the policy.
     Quota(usize),
 }
@@ -78,7 +81,7 @@ impl Usage {
     /// Where nothing may be bought there whatever is left.
     pub fn each_limit<'a>(
         &self,
-        group: &Group,
+        group: &'a Group,
         market: &'a Market,
         cash: UsdPerHour,
         catalogue: &Catalogue,
@@ -91,7 +94,7 @@ impl Usage {
         let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
         let fixed = |limit, takes, left| Headroom { limit, takes, left, grows: 0 };
         each(fixed(Limit::Nodes, 1, i64::from(self.max_nodes(pool)) - i64::from(held)));
-        for Account { all, spent, limit, spot_only_at } in budget::accounts_over(self, catalogue, pool) {
+        for Account { all, spent, limit, spot_only_at, .. } in budget::accounts_over(self, catalogue, pool) {
             each(fixed(Limit::Budget { all }, cash.0, limit.minus(spent).0));
             if market.capacity_type != CapacityType::Spot && pool.may_buy_spot() {
                 let left = budget::share(limit, spot_only_at).minus(spent).0;
@@ -105,6 +108,11 @@ impl Usage {
         if let Some(share) = pool.max_zone_share {
             let (here, nodes) = self.in_zone(&group.pool, &market.place);
             each(Headroom::share(Limit::ZoneShare(ZoneOf(&market.place)), Rounding::Up, share, here, nodes));
+        }
+        let model = &group.spec.gpu_model;
+        if let Some(share) = pool.max_model_share.get(model) {
+            let (here, nodes) = self.of_model(&group.pool, model);
+            each(Headroom::share(Limit::ModelShare(model), Rounding::Up, *share, here, nodes));
         }
         let claims = catalogue.claims(group);
         let claims = claims.under(market.capacity_type);
@@ -156,7 +164,7 @@ impl Usage {
     /// What a node of `group` that is bought in `market` and adds `cash` to the bill takes of each limit.
     pub fn takes<'a>(
         &self,
-        group: &Group,
+        group: &'a Group,
         market: &'a Market,
         cash: UsdPerHour,
         catalogue: &Catalogue,
@@ -184,14 +192,13 @@ impl Usage {
             }
             Limit::Budget { all } | Limit::SpotOnly { all } => {
                 let account = budget::accounts_over(self, catalogue, pool).find(|account| account.all == all);
-                let Some(Account { spent, limit, .. }) = account else { return Bound::PoolGone };
-                match headroom.limit {
-                    Limit::SpotOnly { .. } => {
-                        let of = if all { BudgetOf::All } else { BudgetOf::Pool(pool.name.clone()) };
-                        Bound::SpotOnly { of, spent, limit }
-                    }
-                    _ if all => Bound::OverallBudget { spent, limit, price: cash },
-                    _ => Bound::Budget { spent, limit, price: cash },
+                let Some(Account { spent, limit, month, kept, .. }) = account else { return Bound::PoolGone };
+                let of = || if all { BudgetOf::All } else { BudgetOf::Pool(pool.name.clone()) };
+                match (headroom.limit, month) {
+                    (Limit::SpotOnly { .. }, _) => Bound::SpotOnly { of: of(), spent, limit },
+                    (_, Some(month)) => Bound::MonthBudget { of: of(), month, spent, limit, price: cash },
+                    (_, None) if all => Bound::OverallBudget { spent, limit, price: cash, kept },
+                    (_, None) => Bound::Budget { spent, limit, price: cash },
                 }
             }
             Limit::SpotShare => Bound::SpotShare { spot, nodes, limit: shares(|rules| rules.max_share) },
@@ -202,6 +209,11 @@ impl Usage {
             Limit::ZoneShare(ZoneOf(place)) => {
                 let (here, nodes) = self.in_zone(&group.pool, place);
                 Bound::ZoneShare { zone: place.zone.clone(), here, nodes, limit: pool.max_zone_share.unwrap_or(Percent::ALL) }
+            }
+            Limit::ModelShare(model) => {
+                let (here, nodes) = self.of_model(&group.pool, model);
+                let limit = pool.max_model_share.get(model).copied().unwrap_or(Percent::ALL);
+                Bound::ModelShare { model: model.clone(), here, nodes, limit }
             }
             Limit::Quota(at) => {
                 let Some((quota, held)) = catalogue.policy.quotas.get(at).zip(self.quotas.get(at)) else {

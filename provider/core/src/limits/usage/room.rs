@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Headroom, Limit, Usage};
-use crate::base::ids::{Region, ZoneId};
+use crate::base::ids::{GpuModel, Region, ZoneId};
 use crate::base::kinds::QuotaUnit;
 use crate::base::units::{Percent, UsdPerHour};
 use crate::catalogue::Catalogue;
@@ -12,6 +12,7 @@ use crate::catalogue::group::Group;
 use crate::catalogue::live::ToldLimit;
 use crate::limits::budget::{LEFT_BELOW, SPOT_ONLY_AT};
 use crate::limits::commitment::Marginal;
+use crate::limits::month::Month;
 use crate::market::offer::Offer;
 use crate::state::budget::BudgetOf;
 
@@ -61,7 +62,7 @@ impl Usage {
 
     fn tightest<'o>(
         &self,
-        group: &Group,
+        group: &'o Group,
         offer: &'o Offer,
         next: &Marginal,
         catalogue: &Catalogue,
@@ -113,11 +114,28 @@ pub enum Bound {
         price: UsdPerHour,
     },
     /// The budget of all pools together.
-    #[error("limits.maxUsdPerHour of all pools: {spent}/h of {limit}/h spent, one more costs {price}/h")]
+    #[error("limits.maxUsdPerHour of all pools: {spent}/h of {limit}/h spent, one more costs {price}/h{}", kept_for_others(*.kept))]
     OverallBudget {
         /// Spend rate of all pools, what is being bought included.
         spent: UsdPerHour,
         /// The limit.
+        limit: UsdPerHour,
+        /// What one more node costs.
+        price: UsdPerHour,
+        /// What is kept for other pools, and so is no part of the limit.
+        #[serde(default, skip_serializing_if = "UsdPerHour::is_zero")]
+        kept: UsdPerHour,
+    },
+    /// A monthly budget.
+    #[error("limits.maxUsdPerMonth of {of}: {month}, which leaves {limit}/h; {spent}/h spent, one more costs {price}/h")]
+    MonthBudget {
+        /// Whose budget.
+        of: BudgetOf,
+        /// How it stands.
+        month: Month,
+        /// Spend rate, what is being bought included.
+        spent: UsdPerHour,
+        /// The rate that is left, without what is kept for other pools.
         limit: UsdPerHour,
         /// What one more node costs.
         price: UsdPerHour,
@@ -194,9 +212,26 @@ pub enum Bound {
         /// The largest share.
         limit: Percent,
     },
+    /// The pool's share of one GPU model.
+    #[error("gpu.maxShare {limit} of {model}: {here} of {nodes} nodes have {model}")]
+    ModelShare {
+        /// The model.
+        model: GpuModel,
+        /// Nodes of it, what is wanted of it included.
+        here: u32,
+        /// Nodes bought.
+        nodes: u32,
+        /// The largest share.
+        limit: Percent,
+    },
     /// The pool is not in the policy any more.
     #[error("the pool is no longer in the policy")]
     PoolGone,
+}
+
+/// What is kept of a budget, as the end of a message.
+fn kept_for_others(kept: UsdPerHour) -> String {
+    if kept.is_zero() { String::new() } else { format!(", and {kept}/h are kept for other pools") }
 }
 
 /// Who told a limit, as the end of a message.

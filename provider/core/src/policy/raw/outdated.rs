@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::policy::RawSlot;
 
 /// How nodes are replaced that would be made differently today: with another image, node class,
-/// labels, taints or sharing. Free ones are replaced one at a time once their windows are over; nodes with
+/// labels, taints or sharing; and those older than `maxNodeLife`. Free ones are replaced one at a time once their windows are over; nodes with
 /// pods stay, unless one of the times below applies. `stoker nodes --outdated` lists them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -20,6 +20,11 @@ pub struct RawOutdated {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "14d")]
     pub deadline: Option<String>,
+    /// The age from which on a node is outdated: `1h` to `365d` after the order of its machine.
+    /// Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "24h")]
+    pub max_node_life: Option<String>,
     /// Replaces none while it is `true`. Default: `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,

@@ -5,6 +5,7 @@ pub mod commitment;
 pub mod demand;
 pub mod health;
 pub mod karpenter;
+pub mod month;
 pub mod outdated;
 pub mod spot;
 pub mod stabilization;

@@ -1,12 +1,17 @@
 //! Budgets: the one of all pools, and whether the budgets and the floors under them fit together.
 
+use serde_json::Number;
+
 use super::{Faults, default_prefer, grammar, optional};
-use crate::base::units::UsdPerHour;
+use crate::base::units::{Milli, UsdMicros, UsdPerHour};
 use crate::market::offer::CapacityType;
 use crate::market::price::{Entry, PriceBook};
+use crate::policy::rules::month::MonthBudget;
 use crate::policy::{Path, RawCommitment, RawPolicy, RawPool};
 
 const KEY: &str = "maxUsdPerHour";
+const MONTH: &str = "maxUsdPerMonth";
+const GUARANTEED: &str = "guaranteedUsdPerHour";
 
 /// A spot node costs at least this share of on-demand: the floor that AWS sets where there is no demand at all.
 const SPOT_FLOOR: u32 = 10;
@@ -28,6 +33,66 @@ pub(super) fn overall(faults: &mut Faults, root: &Path, raw: &RawPolicy) -> Opti
         }
     }
     Some(limit)
+}
+
+/// What all pools together may spend in a month. `None` is a fault, `Some(None)` no limit.
+#[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
+pub(super) fn overall_month(faults: &mut Faults, root: &Path, raw: &RawPolicy) -> Option<Option<MonthBudget>> {
+    let path = root.key("limits");
+    let month = month(faults, &path, raw.limits.max_usd_per_month.as_ref(), raw.limits.monthly_pace.as_ref())?;
+    let all = raw.limits.max_usd_per_hour.as_ref().and_then(|number| grammar::rate(number, "").ok());
+    let mut kept = UsdPerHour::ZERO;
+    for (at, pool) in raw.pools.iter().enumerate() {
+        let path = root.key("pools").index(at).key("limits");
+        let own = pool.limits.max_usd_per_month.as_ref().and_then(|number| grammar::rate(number, "").ok());
+        if let (Some(MonthBudget { limit, .. }), Some(own)) = (month, own.map(|own| UsdMicros(own.0)))
+            && own > limit
+        {
+            let message = format!("{own} is above the {limit} of all pools together (limits.{MONTH}): lower it, or raise that");
+            faults.add(&path.key(MONTH), message);
+        }
+        let guaranteed = pool.limits.guaranteed_usd_per_hour.as_ref().and_then(|number| grammar::rate(number, "").ok());
+        let Some(guaranteed) = guaranteed else { continue };
+        kept = kept.plus(guaranteed);
+        let path = path.key(GUARANTEED);
+        match all {
+            None => {
+                faults.add(&path, format!("is a part of limits.{KEY} of all pools, which is not set: set it, or remove this"))
+            }
+            Some(all) if kept > all => {
+                let message = format!(
+                    "makes the guarantees {kept}/h, above the {all}/h of all pools (limits.{KEY}): lower one, or raise that"
+                );
+                faults.add(&path, message);
+            }
+            Some(_) => {}
+        }
+        if let Some(own) = self::own(pool).filter(|own| guaranteed > *own) {
+            faults.add(&path, format!("{guaranteed}/h is above the pool's own {KEY} {own}/h: lower it, or raise that"));
+        }
+    }
+    Some(month)
+}
+
+/// A monthly budget with its pace. `None` is a fault, `Some(None)` no limit.
+#[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
+pub(super) fn month(
+    faults: &mut Faults,
+    path: &Path,
+    limit: Option<&Number>,
+    pace: Option<&Number>,
+) -> Option<Option<MonthBudget>> {
+    let even = Milli(1000);
+    let pace_path = path.key("monthlyPace");
+    let pace = pace.map_or(Some(even), |pace| faults.keep(&pace_path, grammar::factor(pace, 1, 24)));
+    let Some(limit) = limit else {
+        if pace != Some(even) {
+            faults.add(&pace_path, format!("is the pace of {MONTH}, which is not set: set it, or remove this"));
+        }
+        return Some(None);
+    };
+    let limit = faults.rate(&path.key(MONTH), limit, "name an amount, or close the pool with maxNodes: 0");
+    Some(Some(MonthBudget { limit: UsdMicros(limit?.0), pace: pace? }))
 }
 
 /// Reports floors that cost more than the budget over them, at the lowest price that there could be.

@@ -122,11 +122,7 @@ fn set(faults: &mut Faults, path: &Path, raw: &RawWhere) -> Option<Option<DataSe
 pub(super) fn zone_share(faults: &mut Faults, path: &Path, raw: &RawWhere) -> Option<Option<Percent>> {
     let Some(text) = raw.max_zone_share.as_deref() else { return Some(None) };
     let path = path.key("maxZoneShare");
-    let share = faults.keep(&path, grammar::percent(text))?;
-    if share == Percent(0) {
-        faults.add(&path, "is 0%, which no node fits: raise it, or remove it");
-        return None;
-    }
+    let share = faults.keep(&path, grammar::share_of_nodes(text))?;
     let (zones, needed) = (raw.zones.len(), 100_usize.div_ceil(usize::from(share.0)));
     if zones > 0 && zones < needed {
         let message = format!(

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Faults, grammar};
 use crate::base::ids::GpuModel;
+use crate::base::units::Percent;
 use crate::market::offer::GpuFeature;
 use crate::policy::{OneOrMany, Path, RawGpu, Throughput};
 
@@ -65,4 +66,33 @@ pub(super) fn throughput(faults: &mut Faults, gpu: &Path, raw: &RawGpu, models: 
         read.extend(model.cloned().zip(work));
     }
     Throughput::Given(read)
+}
+
+/// The largest shares of the pool's nodes by model, those that are less than all.
+pub(super) fn max_share(
+    faults: &mut Faults,
+    path: &Path,
+    raw: &RawGpu,
+    models: &BTreeSet<GpuModel>,
+) -> BTreeMap<GpuModel, Percent> {
+    let mut read = BTreeMap::new();
+    for (name, text) in &raw.max_share {
+        let path = path.key(name);
+        if !raw.models.contains(name) {
+            faults.add(&path, "is not among the pool's models: remove it, or add it to models");
+        }
+        let share = faults.keep(&path, grammar::share_of_nodes(text)).filter(|share| *share < Percent::ALL);
+        let model = models.iter().find(|model| model.as_str() == name);
+        read.extend(model.cloned().zip(share));
+    }
+    let sum: u32 = read.values().map(|share| u32::from(share.0)).sum();
+    if !read.is_empty() && read.len() == models.len() && sum < 100 {
+        faults.add(
+            path,
+            format!(
+                "allows {sum}% of the nodes by all models together: raise a share, or remove the model that may be the rest"
+            ),
+        );
+    }
+    read
 }

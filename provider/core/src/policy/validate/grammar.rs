@@ -97,6 +97,14 @@ pub(super) fn rate(number: &Number, cure: &str) -> Result<UsdPerHour, String> {
     }
 }
 
+/// A share of a pool's nodes, which is rounded up and therefore never zero.
+pub(super) fn share_of_nodes(text: &str) -> Result<Percent, String> {
+    match percent(text)? {
+        Percent(0) => Err("is 0%, which no node fits: raise it, or remove it".to_owned()),
+        share => Ok(share),
+    }
+}
+
 /// A factor from `least` to `most`, in thousandths.
 pub(super) fn factor(number: &Number, least: u32, most: u32) -> Result<Milli, String> {
     let Some(factor) = Milli::parse(&number.to_string()) else {

@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::base::kinds::{QuotaUnit, ReturnToSpot};
-use crate::base::units::{Milli, Percent};
+use crate::base::units::{Milli, Percent, UsdMicros};
 use crate::market::offer::{Arch, GpuFigure, InstanceSpec, Market, Place};
 use crate::market::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
+use crate::policy::rules::month::MonthBudget;
 use crate::policy::rules::spot::{Saving, SpotRules};
 use crate::policy::{Fault, OneOrMany, Throughput, UnknownQuota};
 
@@ -72,7 +73,10 @@ fn a_good_policy_gets_its_defaults() {
     assert_eq!(inference.prefer, [CapacityType::OnDemand]);
     assert_eq!(training.prefer, [CapacityType::Spot, CapacityType::OnDemand]);
     assert_eq!(inference.evidence, Evidence::Pods);
-    assert_eq!(inference.limits, Limits { min_nodes: 0, max_nodes: 2, max_usd_per_hour: None });
+    assert_eq!(
+        inference.limits,
+        Limits { min_nodes: 0, max_nodes: 2, max_usd_per_hour: None, month: None, guaranteed: UsdPerHour::ZERO }
+    );
     let taint = Taint { key: "nvidia.com/gpu".into(), value: "true".into(), effect: TaintEffect::NoSchedule };
     assert_eq!(inference.taints, [taint]);
     let quota = &policy.quotas[0];
@@ -648,6 +652,76 @@ fn budgets_and_floors_fit_together() {
     assert_eq!(floors(2, 5, 1.6, 2.0), [""; 0]);
     assert_eq!(floors(2, 0, 1.5, 2.0), ["pools[0].limits minNodes 2 costs at least $1.6000/h, above maxUsdPerHour $1.5000: lower it or raise that"]);
     assert_eq!(floors(2, 6, 1.6, 2.0), ["limits.maxUsdPerHour $2.0000 is below the $2.0800/h that the minNodes of all pools cost at least: raise it or lower them"]);
+}
+
+#[test]
+#[rustfmt::skip] // A case a line.
+fn months_and_guarantees_fit_the_budgets_over_them() {
+    let month = |limits: Value| Policy::try_from_raw(&with("/limits", limits)).map(|policy| policy.month);
+    let budget = |dollars: i64, pace: u32| Ok(Some(MonthBudget { limit: UsdMicros(dollars * 1_000_000), pace: Milli(pace) }));
+    assert_eq!(month(json!({"maxUsdPerMonth": 20_000})), budget(20_000, 1_000));
+    assert_eq!(month(json!({"maxUsdPerMonth": 20_000, "monthlyPace": 2.5})), budget(20_000, 2_500));
+    for (limits, said) in [
+        (json!({"maxUsdPerMonth": 0}), "limits.maxUsdPerMonth is 0: name an amount, or close the pool with maxNodes: 0"),
+        (json!({"monthlyPace": 2}), "limits.monthlyPace is the pace of maxUsdPerMonth, which is not set: set it, or remove this"),
+        (json!({"maxUsdPerMonth": 1, "monthlyPace": 0.5}), "limits.monthlyPace 0.5 is below 1: raise it"),
+        (json!({"maxUsdPerMonth": 1, "monthlyPace": 25}), "limits.monthlyPace 25 is above 24: lower it"),
+    ] {
+        assert_eq!(faults(&with("/limits", limits)), [said]);
+    }
+    let own = |all: Value, own: Value| {
+        let mut raw = with("/limits", all);
+        raw.pools[0].limits = serde_json::from_value(own).unwrap();
+        faults(&raw)
+    };
+    for (all, pool, said) in [
+        (json!({"maxUsdPerMonth": 500}), json!({"maxNodes": 2, "maxUsdPerMonth": 501}), vec!["pools[0].limits.maxUsdPerMonth $501.00 is above the $500.00 of all pools together (limits.maxUsdPerMonth): lower it, or raise that"]),
+        (json!({}), json!({"maxNodes": 2, "guaranteedUsdPerHour": 5}), vec!["pools[0].limits.guaranteedUsdPerHour is a part of limits.maxUsdPerHour of all pools, which is not set: set it, or remove this"]),
+        (json!({"maxUsdPerHour": 4}), json!({"maxNodes": 2, "maxUsdPerHour": 4, "guaranteedUsdPerHour": 5}), vec![
+            "pools[0].limits.guaranteedUsdPerHour makes the guarantees $5.0000/h, above the $4.0000/h of all pools (limits.maxUsdPerHour): lower one, or raise that",
+            "pools[0].limits.guaranteedUsdPerHour $5.0000/h is above the pool's own maxUsdPerHour $4.0000/h: lower it, or raise that",
+        ]),
+        (json!({"maxUsdPerHour": 9}), json!({"maxNodes": 2, "guaranteedUsdPerHour": 5}), vec![]),
+    ] {
+        assert_eq!(own(all, pool), said);
+    }
+}
+
+#[test]
+#[rustfmt::skip] // A case a line.
+fn shares_of_models_are_of_models_of_the_pool_and_leave_room_for_all() {
+    let shares = |models: Value, shares: Value| {
+        let mut raw = with("/kind", json!("Policy"));
+        raw.pools[0].gpu.models = serde_json::from_value(models).unwrap();
+        raw.pools[0].gpu.max_share = serde_json::from_value(shares).unwrap();
+        raw
+    };
+    let read = Policy::try_from_raw(&shares(json!(["L4", "L40S", "T4"]), json!({"L40S": "20%", "T4": "100%"}))).expect("no faults");
+    let read: Vec<String> = read.pools[0].max_model_share.iter().map(|(model, share)| format!("{model} {share}")).collect();
+    assert_eq!(read, ["L40S 20%"]);
+    for (models, given, said) in [
+        (json!(["L4"]), json!({"T4": "20%"}), "pools[0].gpu.maxShare.T4 is not among the pool's models: remove it, or add it to models"),
+        (json!(["L4", "T4"]), json!({"T4": "0%"}), "pools[0].gpu.maxShare.T4 is 0%, which no node fits: raise it, or remove it"),
+        (json!(["L4", "T4"]), json!({"L4": "40%", "T4": "30%"}), "pools[0].gpu.maxShare allows 70% of the nodes by all models together: raise a share, or remove the model that may be the rest"),
+    ] {
+        assert_eq!(faults(&shares(models, given)), [said]);
+    }
+}
+
+#[test]
+#[rustfmt::skip] // A case a line.
+fn lives_and_deadlines_are_within_reason() {
+    let outdated = |outdated: Value| {
+        let mut raw = with("/kind", json!("Policy"));
+        raw.pools[0].outdated = Some(serde_json::from_value(outdated).unwrap());
+        faults(&raw)
+    };
+    assert_eq!(outdated(json!({"maxNodeLife": "24h", "deadline": "8h"})), [""; 0]);
+    assert_eq!(outdated(json!({"maxNodeLife": "59m", "deadline": "91d"})), [
+        "pools[0].outdated.deadline 91d is above 90d: lower it, or remove it to leave nodes with pods alone",
+        "pools[0].outdated.maxNodeLife 59m is below 1h: raise it, a node would be too old soon after it is ready",
+    ]);
+    assert_eq!(outdated(json!({"maxNodeLife": "366d"})), ["pools[0].outdated.maxNodeLife 366d is above 365d: lower it, or remove it to let nodes grow as old as they like"]);
 }
 
 #[test]
