@@ -226,3 +226,113 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
     };
     spent.into_iter().filter_map(measure).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use stoker_advice::spend::{Holder, KeptDay, RowKey};
+    use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, ZoneId};
+    use stoker_core::base::units::UsdPerHour;
+    use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
+    use stoker_core::policy::{Policy, RawPolicy};
+
+    use super::*;
+
+    fn at() -> Timestamp {
+        "2026-11-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn market(region: &str) -> Market {
+        let place = Place {
+            cloud: Cloud::new("aws").unwrap(),
+            region: Region::new(region).unwrap(),
+            zone: ZoneId::new("a").unwrap(),
+            instance_type: InstanceType::new("g6.xlarge").unwrap(),
+        };
+        Market { place, capacity_type: CapacityType::OnDemand }
+    }
+
+    /// A node of $1.00 an hour for 24 hours a day: held on weekdays, idle on weekends.
+    fn days() -> Vec<KeptDay> {
+        let row = |state: NodeState| DayRow {
+            key: RowKey {
+                of: Use::Nodes {
+                    pool: PoolName::new("pool").unwrap(),
+                    market: market("r"),
+                    model: GpuModel::new("L4").unwrap(),
+                    state,
+                    holder: Holder::Unknown,
+                },
+                instance: None,
+            },
+            node_parts: 24 * 3_600 * PARTS,
+            gpu_parts: 24 * 3_600 * PARTS,
+            list: UsdMicros(24_000_000),
+            contracted: UsdMicros(24_000_000),
+            effective: UsdMicros(24_000_000),
+            unlisted_parts: 0,
+            read: UsdMicros(0),
+            wasted: UsdMicros(0),
+        };
+        let day = |day: i64| KeptDay {
+            day,
+            known_seconds: 86_400,
+            pods_known_seconds: 0,
+            billed_by: Vec::new(),
+            commitments: Vec::new(),
+            rows: vec![row(if matches!(day % 7, 2 | 3) { NodeState::Idle } else { NodeState::Held })],
+        };
+        // The 2nd of January 1970 was a Friday.
+        (1..15).map(day).collect()
+    }
+
+    fn told(policy: &Policy, prices: &PriceBook) -> Vec<(&'static str, String, Vec<Edit>)> {
+        let found = Found {
+            policy,
+            prices,
+            workloads: &[],
+            idle: &[],
+            proposals: &[],
+            spent: (days(), 14 * 24),
+            now: at(),
+        };
+        let of = |measure: Measure| (measure.what, UsdMicros(measure.saved_per_month.micro_usd).to_string(), measure.edits);
+        measures(&found).into_iter().map(of).collect()
+    }
+
+    fn policy(more: &serde_json::Value) -> Policy {
+        let mut pool = json!({
+            "name": "pool", "workload": "training", "gpu": {"models": ["L4"]},
+            "where": {"clouds": ["aws"], "regions": ["r"]}, "capacity": {"prefer": ["on-demand"]}, "limits": {"maxNodes": 2},
+        });
+        pool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let raw: RawPolicy = serde_json::from_value(json!({
+            "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test", "pools": [pool],
+        }))
+        .unwrap();
+        Policy::try_from_raw(&raw).unwrap()
+    }
+
+    /// 336 hours at $1.00; a month has 730. In region `s` a node costs $0.75: a quarter of $730 is saved. Four days of the fourteen are
+    /// weekends, and 96 of 336 hours are $208.57 of a month.
+    #[test]
+    fn quiet_weekends_and_a_cheaper_region_are_found() {
+        let mut prices = PriceBook::new();
+        for (region, price) in [("r", 1_000_000), ("s", 750_000), ("t", 900_000)] {
+            let quote = Quote { price: UsdPerHour(price), kind: QuoteKind::List, as_of: Some(at()), source: "test".into() };
+            prices.insert(market(region), Entry::Price(quote));
+        }
+        let pool = |key: &str| stoker_core::policy::Path::root().key("pools").index(0).key(key);
+        let off_hours = json!({ "schedule": [{ "cron": "0 0 * * 6", "for": "48h" }], "maxNodes": 0 });
+        let (region, weekends, idle) = (
+            ("another region", "$182.50".to_owned(), vec![Edit::Add(pool("where").key("regions"), json!("s"))]),
+            ("off-hours", "$208.57".to_owned(), vec![Edit::Set(pool("offHours"), off_hours.clone())]),
+            ("idle nodes", "$208.57".to_owned(), Vec::new()),
+        );
+        assert_eq!(told(&policy(&json!({})), &prices), [region.clone(), weekends, idle.clone()]);
+        // With off-hours it has them; and where it may buy there already, Stoker does.
+        assert_eq!(told(&policy(&json!({"offHours": off_hours})), &prices), [region, idle.clone()]);
+        let both = json!({"offHours": off_hours, "where": {"clouds": ["aws"], "regions": ["r", "s", "t"]}});
+        assert_eq!(told(&policy(&both), &prices), [idle]);
+    }
+}
