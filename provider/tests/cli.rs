@@ -10,6 +10,8 @@ mod advise;
 mod aws;
 #[path = "cli/backup.rs"]
 mod backup;
+#[path = "cli/before.rs"]
+mod before;
 #[path = "cli/binary.rs"]
 mod binary;
 #[path = "cli/blind.rs"]

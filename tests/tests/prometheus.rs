@@ -1,10 +1,12 @@
-//! The feed from Prometheus against a real one, which scrapes exporters shaped like DCGM's.
+//! The feed from Prometheus against a real one, which scrapes exporters shaped like DCGM's; and what one tells of the past.
 //!
 //! All need Debian's package `prometheus`, and are ignored unless asked for: `cargo test -p stoker-tests --test prometheus -- --ignored`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "prometheus/exporter.rs"]
 mod exporter;
+#[path = "prometheus/past.rs"]
+mod past;
 #[path = "prometheus/world.rs"]
 mod world;
 

@@ -118,6 +118,29 @@ mod tests {
         assert_eq!(run(usd("0.60"), 1, 1, Milli(2_000)), None);
     }
 
+    /// A recommendation engine, in months of 720 hours. 12 A100 × $4.00 × 720 h are $34,560, and not the $28,800 of an article (which is
+    /// ten). Afterwards 8 spot × $0.80 and 4 on demand × $2.60: $4,608 + $7,488 = $12,096, so that 65.0 % are saved, and not 58 %.
+    #[test]
+    fn a_recommendation_engine_goes_to_spot_for_two_thirds() {
+        let month = |rate, gpus| run(usd(rate), gpus, 720, Milli(0)).unwrap();
+        let (before, spot, rest) = (month("4.00", 12), month("0.80", 8), month("2.60", 4));
+        assert_eq!((dollars(before), dollars(spot), dollars(rest)), (34_560, 4_608, 7_488));
+        let after = spot.plus(rest);
+        assert_eq!((dollars(after), dollars(month("4.00", 10))), (12_096, 28_800));
+        assert_eq!((before.0 - after.0) * 1_000 / before.0, 650);
+        assert_eq!((28_800_000_000 - after.0) * 1_000 / 28_800_000_000, 580, "what the article's own figures save");
+    }
+
+    /// Fifty tenants with an A100 each at $0.66 an hour: 50 × $0.66 × 720 h = $23,760 a month. Seven MIG instances of each of 8 are 56, for
+    /// 8 × $0.66 × 720 h = $3,801.60: 84 % saved, with six instances to spare.
+    #[test]
+    fn fifty_tenants_share_eight_gpus() {
+        let month = |gpus| run(usd("0.66"), gpus, 720, Milli(0)).unwrap();
+        let (alone, shared) = (month(50), month(50_u32.div_ceil(7)));
+        assert_eq!((alone, shared), (UsdMicros(23_760_000_000), UsdMicros(3_801_600_000)));
+        assert_eq!(((alone.0 - shared.0) * 1_000 / alone.0, 8 * 7 - 50), (840, 6));
+    }
+
     #[test]
     fn a_reservation_is_weighed_against_the_hours_of_use() {
         let of = |rate, nodes, used| Reservation::of(usd(rate), usd("3.06"), nodes, Milli(used)).unwrap();

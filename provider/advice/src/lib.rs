@@ -2,6 +2,7 @@
 
 #![deny(clippy::float_arithmetic)]
 
+pub mod before;
 pub mod estimate;
 pub mod fit;
 pub mod rollup;

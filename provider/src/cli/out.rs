@@ -6,7 +6,8 @@ use serde::Serialize;
 use stoker_core::base::units::{MICROS_PER_USD, UsdMicros, UsdPerHour};
 
 use super::exit::CliError;
-use stoker_service::print::say;
+use stoker_service::api::console::Table;
+use stoker_service::print::{say, table};
 
 /// How a report is printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -52,6 +53,12 @@ pub(super) fn print<T: Serialize>(format: Format, report: &T, table: impl FnOnce
         Format::Json => json(report)?,
         Format::Yaml => yaml(report)?,
     })
+}
+
+/// A table as text.
+pub(super) fn text_of(Table { caption: _, header, numbers, rows }: Table) -> String {
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    table(&header, header.get(numbers).unwrap_or_default(), rows)
 }
 
 /// A value as indented JSON with a line end.

@@ -1,5 +1,6 @@
 //! `stoker report`: what was spent, who held it, and what it went for, from the spans and pods of the journal.
 
+mod before;
 mod console;
 mod csv;
 mod figures;
@@ -19,13 +20,15 @@ use stoker_advice::rollup::HOUR;
 use stoker_advice::spend::{By, CommitmentCost, DAY, DayRow, GpuUse, Idle, KeptDay, Lives, Tariff, spread};
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Policy;
-use stoker_journal::{DAYS_KEPT, Journal, Reader, SPANS_KEPT};
-use stoker_service::price_tables;
+use stoker_journal::{DAYS_KEPT, Journal, Place, Reader, SPANS_KEPT};
+use stoker_service::files;
+use stoker_service::price_tables::{self, PriceTables};
 
 use super::args::{JournalArg, NowArg, whole};
 use super::commit::last_policy;
 use super::exit::{CliError, Exit};
 use super::out;
+use super::simulate::{BeforeAfter, Tried};
 pub(super) use console::money;
 use figures::Report;
 pub(super) use table::percent;
@@ -48,18 +51,28 @@ pub(super) struct ReportArgs {
     /// Year to report, month by month; of the current one, up to now
     #[arg(long, value_name = "YYYY", value_parser = year, conflicts_with = "days")]
     year: Option<Date>,
-    /// Days to report, today included
-    #[arg(long, default_value_t = USUAL_DAYS, value_name = "N", value_parser = whole(1..=MOST_DAYS), allow_negative_numbers = true)]
-    days: i64,
+    /// Days to report, today included [default: 30; 14 from a Prometheus]
+    #[arg(long, value_name = "N", value_parser = whole(1..=MOST_DAYS), allow_negative_numbers = true)]
+    days: Option<i64>,
     /// What to sum by: pool, namespace, workload, label=KEY, model, capacity or zone
     #[arg(long, default_value = "pool", value_parser = by)]
     by: By,
     /// What becomes of nodes that no pod holds: a line of their own, or spread over the pods of their pool and market
     #[arg(long, value_enum, default_value_t)]
     idle: IdleArg,
-    /// Policy file whose commitments are counted [default: the policy that the service used last]
+    /// Plays the GPU pods of that time without Stoker too, on a static fleet of their peak and under Cluster Autoscaler and Karpenter by their
+    /// defaults, and says what Stoker saves of that
+    #[arg(long, conflicts_with = "focus")]
+    before_after: bool,
+    /// Policy file of before: played with the same pods, beside the present policy
+    #[arg(long, value_name = "FILE", requires = "before_after")]
+    policy_before: Option<PathBuf>,
+    /// Policy file whose commitments are counted, and which is played [default: the policy that the service used last; one drafted from the
+    /// nodes of a Prometheus]
     #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
     policy: Option<PathBuf>,
+    #[command(flatten)]
+    prometheus: before::PrometheusArgs,
     /// Folder of price tables to use instead of the built-in ones
     #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
     prices_dir: Option<PathBuf>,
@@ -156,7 +169,7 @@ impl Period {
             (Some(month), _) => ("--month", month, 1),
             (None, Some(year)) => ("--year", year, 12),
             (None, None) => {
-                return Ok(Self::last(args.days, now));
+                return Ok(Self::last(args.days.unwrap_or(USUAL_DAYS), now));
             }
         };
         let now = now.as_second();
@@ -294,6 +307,12 @@ fn at(second: i64) -> Timestamp {
 
 /// Carries the command out.
 pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
+    if let Some(url) = &args.prometheus.from_prometheus {
+        return before::run(args, url).await;
+    }
+    if args.before_after && args.format == Format::Csv {
+        return Err(CliError::Usage("--before-after: csv has the lines alone; use -o json, html or table".to_owned()));
+    }
     let now = args.now.now();
     let (period, before) = Period::of(args, now)?;
     let prices = price_tables::prices(args.prices_dir.as_deref(), now)?;
@@ -316,7 +335,11 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
         return Ok(if reckoned.known_seconds() == 0 { Exit::Short } else { Exit::Done });
     }
     let before = reckon((&reader, now), &tariff, before, Asked { with_use: false, ..asked }).await?;
-    let report = Report::of(&reckoned, &before, &args.by, args.idle.into());
+    let mut report = Report::of(&reckoned, &before, &args.by, args.idle.into());
+    if args.before_after {
+        let tables = PriceTables::load(args.prices_dir.as_deref(), None, now)?;
+        report.before_after = Some(before_after(args, &tariff.policy, &tables, place, period).await?);
+    }
     let exit = if report.known_seconds == 0 { Exit::Short } else { Exit::Done };
     match args.format {
         Format::Table => out::write(&table::table_of(&report))?,
@@ -325,6 +348,23 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
         Format::Html => out::write(&html::page(&report)?)?,
     }
     Ok(exit)
+}
+
+/// The pods of the time played under the policy, the one of before, and without Stoker.
+async fn before_after(
+    args: &ReportArgs,
+    policy: &Policy,
+    tables: &PriceTables,
+    place: Place,
+    period: Period,
+) -> Result<BeforeAfter, CliError> {
+    let mut notes = Vec::new();
+    let name = args.policy.as_deref().map_or_else(|| "the policy used last".to_owned(), files::shown);
+    let mut policies = vec![Tried::of(&name, policy.clone(), tables, &mut notes, None)?];
+    if let Some(file) = &args.policy_before {
+        policies.push(Tried::of_file(Some(file), tables, &mut notes)?);
+    }
+    BeforeAfter::of_journal(&policies, place, (at(period.from), at(period.until)), tables, notes).await
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `stoker simulate`: policies on a demand of GPU pods, in virtual time: what each costs, and how long pods wait.
 
 mod baselines;
+mod before_after;
 mod figures;
 mod picture;
 mod recorded;
@@ -33,13 +34,21 @@ use stoker_sim::spot_month::availability::GOOD;
 use super::args::{JournalArg, MarketArgs, NowArg, OutputArg, StateDirArg, duration, time, whole};
 use super::exit::{CliError, Exit, NotFound};
 use super::out;
+use baselines::Baseline;
+pub(super) use before_after::{BeforeAfter, Now};
 use figures::{PolicyRow, Report, Run};
+pub(super) use recorded::{Recorded, still_running};
 use stoker_service::needs::{Need, needs};
 use stoker_service::price_tables::{EXAMPLE, PriceTables};
+pub(super) use workload::LeftOut;
 use workload::{Demands, Source};
 
 /// How machines boot but for how fast: the spread of what operators report of GPU nodes on AWS.
 const BOOT_SIGMA: f64 = 0.4;
+/// Median time from the request of a machine until it is Ready, unless another is given.
+const BOOT: &str = "270s";
+/// Seeds that are played, unless others are given.
+const SEEDS: u32 = 3;
 /// Spot GPUs that a zone sells while it sells any.
 const ZONE_GPUS: u32 = 64;
 /// Points of a picture's time axis.
@@ -78,13 +87,13 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(0_u64..), allow_negative_numbers = true)]
     seed: u64,
     /// How many seeds are played, from the first on
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole(1..=1000_u32), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = SEEDS, value_parser = whole(1..=1000_u32), allow_negative_numbers = true)]
     seeds: u32,
     /// How the scheduler chooses among nodes: the fullest first, or the emptiest, which is kube-scheduler's default
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     scoring: ScoringArg,
     /// Median time from the request of a machine until it is Ready
-    #[arg(long, value_name = "TIME", default_value = "270s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = BOOT, value_parser = duration)]
     boot: SignedDuration,
     /// Share of on-demand launches that find no stock, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = whole(0..=100_u32), allow_negative_numbers = true)]
@@ -121,11 +130,88 @@ impl From<ScoringArg> for Scoring {
 
 /// A policy that is played.
 #[derive(Debug, Clone)]
-struct Tried {
+pub(super) struct Tried {
     /// What it is called.
     name: String,
     /// The policy with its groups.
-    catalogue: Catalogue,
+    pub(super) catalogue: Catalogue,
+}
+
+impl Tried {
+    /// The policy as it is played; what of it is not goes to `notes`.
+    pub(super) fn of(
+        name: &str,
+        policy: Policy,
+        tables: &PriceTables,
+        notes: &mut Vec<String>,
+        cure: Option<String>,
+    ) -> Result<Self, CliError> {
+        let policy = playable(policy, name, notes);
+        let catalogue = Catalogue::derive(&Arc::new(policy), &tables.prices, &tables.facts);
+        if catalogue.groups.is_empty() {
+            return Err(CliError::NotFound(NotFound { what: "node group", name: String::new(), place: name.to_owned(), cure }));
+        }
+        Ok(Self { name: name.to_owned(), catalogue })
+    }
+
+    /// The policy of a file, or the built-in example.
+    pub(super) fn of_file(file: Option<&Path>, tables: &PriceTables, notes: &mut Vec<String>) -> Result<Self, CliError> {
+        let name = file.map_or_else(|| EXAMPLE.to_owned(), stoker_service::files::shown);
+        let cure = file.map(|file| format!("`stoker policy check {}` says why", file.display()));
+        Self::of(&name, tables.policy(file)?, tables, notes, cure)
+    }
+}
+
+/// How it is played.
+#[derive(Debug, Clone, Copy)]
+struct Rules {
+    scoring: Scoring,
+    boot: SignedDuration,
+    /// Launches on demand that find no stock, in percent.
+    no_stock: u32,
+    baselines: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Played {
+    demands: Demands,
+    /// Each run's, in the order of the demands.
+    outcomes: Vec<Outcome>,
+    rows: Vec<PolicyRow>,
+    /// What the same pods cost without Stoker, where that is asked for.
+    baselines: Vec<Baseline>,
+    notes: Vec<String>,
+}
+
+/// Plays policies with the demand that a source gives.
+fn played(
+    policies: &[Tried],
+    source: &Source,
+    days: Option<u32>,
+    seeds: &[u64],
+    rules: &Rules,
+    tables: &PriceTables,
+) -> Result<Played, CliError> {
+    let demands = Demands::of(source, days, seeds, policies, tables)?;
+    let mut notes = demands.notes.clone();
+    let setups = demands.of_runs.iter().map(|of| rules.setup(of, policies)).collect::<Option<Vec<_>>>();
+    let setups = setups.ok_or_else(|| CliError::other("a run of a policy that is not played"))?;
+    let (outcomes, bounds) = play(&setups)?;
+    let mut rows: Vec<PolicyRow> = policies.iter().map(|tried| PolicyRow::new(&tried.name)).collect();
+    for ((of, outcome), least) in demands.of_runs.iter().zip(&outcomes).zip(bounds) {
+        if let Some(row) = rows.get_mut(of.policy) {
+            notes.extend(figures::broken(&row.policy, of.seed, &outcome.violations));
+            row.runs.push(Run::of(of.seed, outcome, least));
+        }
+    }
+    let first: Vec<&Setup> =
+        demands.of_runs.iter().zip(&setups).filter(|(of, _)| of.policy == 0).map(|(_, setup)| setup).collect();
+    let baselines = if rules.baselines { baselines::baselines(&first, &rows, demands.seconds)? } else { Some(Vec::new()) };
+    if baselines.is_none() {
+        notes.push(baselines::none(rows.first().map_or("", |row| row.policy.as_str())));
+    }
+    Ok(Played { demands, outcomes, rows, baselines: baselines.unwrap_or_default(), notes })
 }
 
 /// Carries the command out.
@@ -149,26 +235,11 @@ pub(super) async fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
         )));
     };
     let seeds: Vec<u64> = (args.seed..=last).collect();
-    let demands = Demands::of(&args.source().await?, args.days, &seeds, &policies, &tables)?;
-    notes.extend(demands.notes.iter().cloned());
-    let setups = demands.of_runs.iter().map(|of| args.setup(of, &policies)).collect::<Option<Vec<_>>>();
-    let setups = setups.ok_or_else(|| CliError::other("a run of a policy that is not played"))?;
-    let (outcomes, bounds) = play(&setups)?;
-    let mut rows: Vec<PolicyRow> = policies.iter().map(|tried| PolicyRow::new(&tried.name)).collect();
-    for ((of, outcome), least) in demands.of_runs.iter().zip(&outcomes).zip(bounds) {
-        if let Some(row) = rows.get_mut(of.policy) {
-            notes.extend(figures::broken(&row.policy, of.seed, &outcome.violations));
-            row.runs.push(Run::of(of.seed, outcome, least));
-        }
-    }
-    let first: Vec<&Setup> =
-        demands.of_runs.iter().zip(&setups).filter(|(of, _)| of.policy == 0).map(|(_, setup)| setup).collect();
-    let played = if args.baselines { baselines::baselines(&first, &rows, demands.seconds)? } else { Some(Vec::new()) };
-    if played.is_none() {
-        notes.push(baselines::none(rows.first().map_or("", |row| row.policy.as_str())));
-    }
-    let report =
-        Report::new(demands.shown, args.scoring.into(), demands.seconds, &seeds, rows, played.unwrap_or_default(), notes);
+    let rules = Rules { scoring: args.scoring.into(), boot: args.boot, no_stock: args.no_stock, baselines: args.baselines };
+    let played = played(&policies, &args.source().await?, args.days, &seeds, &rules, &tables)?;
+    let Played { demands, outcomes, rows, baselines, notes: of_runs } = played;
+    notes.extend(of_runs);
+    let report = Report::new(demands.shown, rules.scoring, demands.seconds, &seeds, rows, baselines, notes);
     out::print(args.output.format, &report, Report::table)?;
     if let Some(path) = &args.picture {
         let columns: Vec<picture::Column<'_>> = (0..policies.len())
@@ -201,20 +272,12 @@ impl SimulateArgs {
             [] => vec![None],
             files => files.iter().map(|file| Some(file.as_path())).collect(),
         };
-        let tried = files.into_iter().map(|file| {
-            let name = file.map_or_else(|| EXAMPLE.to_owned(), stoker_service::files::shown);
-            let policy = playable(tables.policy(file)?, &name, &mut notes);
-            let catalogue = Catalogue::derive(&Arc::new(policy), &tables.prices, &tables.facts);
-            if catalogue.groups.is_empty() {
-                let cure = file.map(|file| format!("`stoker policy check {}` says why", file.display()));
-                return Err(CliError::NotFound(NotFound { what: "node group", name: String::new(), place: name, cure }));
-            }
-            Ok(Tried { name, catalogue })
-        });
-        let tried = tried.collect::<Result<Vec<_>, _>>()?;
+        let tried = files.into_iter().map(|file| Tried::of_file(file, tables, &mut notes)).collect::<Result<Vec<_>, _>>()?;
         Ok((tried, notes))
     }
+}
 
+impl Rules {
     /// The setup of a run; `None` where there is no such policy.
     fn setup(&self, of: &workload::OfRun, policies: &[Tried]) -> Option<Setup> {
         let catalogue = &policies.get(of.policy)?.catalogue;
@@ -223,7 +286,7 @@ impl SimulateArgs {
         // Of all policies, so that a zone has spot at the same times under each.
         let places = policies.iter().flat_map(|tried| tried.catalogue.groups.values().map(|group| &group.place));
         let buys_spot = catalogue.policy.pools.iter().any(|pool| pool.prefer.contains(&CapacityType::Spot));
-        setup.scoring = self.scoring.into();
+        setup.scoring = self.scoring;
         setup.sample_every = (seconds / SAMPLES).max(60);
         setup.world = World {
             boot: Boot::LogNormal { median: self.boot.as_secs_f64(), sigma: BOOT_SIGMA },

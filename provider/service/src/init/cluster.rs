@@ -99,6 +99,11 @@ fn is_lasting(taint: &Taint) -> bool {
 }
 
 impl Cluster {
+    /// One of which the nodes alone are known.
+    pub fn of_nodes(nodes: Vec<Node>) -> Self {
+        Self::of(nodes.into_iter().map(NodeSeen::of).collect(), Vec::new(), Vec::new(), &[])
+    }
+
     pub(super) fn of(
         nodes: Vec<NodeSeen>,
         pods: Vec<PendingRow>,

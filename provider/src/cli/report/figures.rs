@@ -11,6 +11,7 @@ use stoker_core::market::offer::CapacityType;
 
 use super::{Period, Reckoned, at};
 use crate::cli::out::Money;
+use crate::cli::simulate::BeforeAfter;
 
 /// A rise from here on is named, in thousandths.
 const NAMED_RISE: i64 = 200;
@@ -48,6 +49,9 @@ pub(super) struct Report {
     pub(super) before: Option<Before>,
     /// Hours of nodes without a published price, counted at what was paid.
     pub(super) unlisted_node_seconds: i64,
+    /// The same pods without Stoker, where that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) before_after: Option<BeforeAfter>,
 }
 
 /// Time and money.
@@ -265,6 +269,7 @@ impl Report {
                 rose: rise_permille.is_some_and(|rise| rise >= NAMED_RISE),
             }),
             unlisted_node_seconds: seconds(all.unlisted_parts),
+            before_after: None,
         }
     }
 }

@@ -17,6 +17,7 @@ const STYLE: &str = "
 body { margin: 0 auto; padding: 1rem; max-width: 68rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0 0 .5rem; }
+h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 p { margin: .2rem 0; }
 .wide { overflow-x: auto; margin: 1.5rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -91,6 +92,11 @@ fn body(report: &Report) -> Result<Markup, CliError> {
         }
         @for grid in &grids(report) { (table(grid)) }
         @for line in &lives(report) { p { (line) } }
+        @if let Some(played) = &report.before_after {
+            h2 { "Before and after" }
+            @for line in &played.sentences() { p { (line) } }
+            @for grid in &played.grids() { (table(grid)) }
+        }
     })
 }
 

@@ -3,19 +3,14 @@
 use stoker_advice::spend::LifeTimes;
 use stoker_core::base::units::UsdMicros;
 use stoker_service::api::console::Table;
-use stoker_service::print::{count, paragraph, table};
+use stoker_service::print::{count, paragraph};
 
 use super::figures::{Amounts, CapacityLine, CommitmentLine, MonthLine, Report, StateLine};
-use crate::cli::out::Money;
+use crate::cli::out::{Money, text_of};
+use crate::cli::simulate::BeforeAfter;
 
 /// From so many seconds on months are told apart: of 30 days, which two months share, nobody asks.
 const MONTHS_FROM: i64 = 62 * 86_400;
-
-/// A table as text.
-fn text_of(Table { caption: _, header, numbers, rows }: Table) -> String {
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    table(&header, header.get(numbers).unwrap_or_default(), rows)
-}
 
 pub(super) fn table_of(report: &Report) -> String {
     let line = |line: String| line + "\n";
@@ -27,6 +22,15 @@ pub(super) fn table_of(report: &Report) -> String {
         }
         text.push('\n');
         text.extend(lives(report).into_iter().map(line));
+    }
+    if let Some(played) = &report.before_after {
+        text.push('\n');
+        text.extend(played.sentences().into_iter().map(line));
+        for grid in played.grids() {
+            text.push('\n');
+            text += &text_of(grid);
+        }
+        text.push('\n');
     }
     text.extend(notes(report).iter().map(|(word, what)| paragraph(&format!("{word}:"), what)));
     text
@@ -169,7 +173,7 @@ pub(super) fn notes(report: &Report) -> Vec<(&'static str, String)> {
                     release on";
         return vec![("unknown", what.to_owned())];
     }
-    let mut notes = Vec::new();
+    let mut notes: Vec<_> = report.before_after.iter().flat_map(BeforeAfter::notes).collect();
     let share = |seconds: i64| percent(i128::from(seconds) * 1_000 / i128::from(report.seconds.max(1)));
     if let Some(before) = report.before.as_ref().filter(|before| before.rose) {
         let rise = before.rise_permille.map_or_else(String::new, signed);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use stoker_advice::estimate::MONTH;
 use stoker_core::base::units::UsdMicros;
-use stoker_service::print::{count, table};
+use stoker_service::api::console::Table;
+use stoker_service::print::count;
 use stoker_sim::bound::fleet::Method;
 use stoker_sim::demand::Demand;
 use stoker_sim::peers::Report;
@@ -82,6 +83,23 @@ pub(super) fn baselines(setups: &[&Setup], policies: &[PolicyRow], seconds: f64)
 }
 
 impl Baseline {
+    /// What ran when the pods did, and what that cost; nobody tells how long pods waited for it.
+    pub(super) fn as_it_was(paid: UsdMicros, policies: &[PolicyRow], seconds: f64) -> Self {
+        let seeds = policies.first().map_or(0, |row| row.runs.len());
+        let runs: Vec<Run> = (0..seeds).map(|_| Run { paid, report: None }).collect();
+        Self::of("what ran", &runs, policies, seconds)
+    }
+
+    /// By each policy, what it saves a month: the mean over the seeds, the least and the most.
+    pub(super) fn saves(&self) -> impl Iterator<Item = (f64, f64, f64)> {
+        self.saved.iter().map(|of| (of.usd_per_month, of.least_usd_per_month, of.most_usd_per_month))
+    }
+
+    /// What it costs in a month of the kind that was played.
+    pub(super) fn usd_per_month(&self, seconds: f64) -> f64 {
+        rounded(self.paid_usd * month_of(seconds))
+    }
+
     fn of(name: &'static str, runs: &[Run], policies: &[PolicyRow], seconds: f64) -> Self {
         let figure = |of: fn(&Report) -> f64| {
             let figures: Option<Vec<f64>> = runs.iter().map(|run| run.report.as_ref().map(of)).collect();
@@ -113,13 +131,13 @@ impl Baseline {
 }
 
 /// How many times what was played goes into a month.
-fn month_of(seconds: f64) -> f64 {
+pub(super) fn month_of(seconds: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "hours of a month")]
     let month = MONTH as f64 * 3600.0;
     if seconds > 0.0 { month / seconds } else { 0.0 }
 }
 
-fn mean(of: &[f64]) -> f64 {
+pub(super) fn mean(of: &[f64]) -> f64 {
     of.iter().sum::<f64>() / number(of.len().max(1))
 }
 
@@ -128,7 +146,7 @@ fn number(count: usize) -> f64 {
 }
 
 /// A row a baseline and policy.
-pub(super) fn table_of(baselines: &[Baseline]) -> String {
+pub(super) fn grid(baselines: &[Baseline]) -> Table {
     const HEADER: [&str; 9] = ["BASELINE", "PAID", "IDLE", "WAIT P95", "LAUNCHES", "SAVED", "A MONTH", "LEAST..MOST", "BY"];
     let known = |value: Option<f64>, unit: &str| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}{unit}"));
     let rows = baselines.iter().flat_map(|of| {
@@ -146,10 +164,15 @@ pub(super) fn table_of(baselines: &[Baseline]) -> String {
             ]
         })
     });
-    table(&HEADER, &HEADER[1..8], rows.collect())
+    Table {
+        caption: "The same pods without Stoker, and what it saves of that".to_owned(),
+        header: HEADER.map(str::to_owned).to_vec(),
+        numbers: 1..8,
+        rows: rows.collect(),
+    }
 }
 
-fn dollars(usd: f64) -> String {
+pub(super) fn dollars(usd: f64) -> String {
     if usd < 0.0 { format!("-${:.0}", -usd) } else { format!("${usd:.0}") }
 }
 

@@ -7,7 +7,7 @@ use stoker_core::base::units::UsdMicros;
 use stoker_sim::model::Scoring;
 use stoker_sim::simulate::outcome::{Outcome, Violations};
 
-use super::super::out::Money;
+use super::super::out::{Money, text_of};
 use super::baselines::{self, Baseline};
 use stoker_service::print::{count, paragraph, table, wrapped};
 
@@ -167,6 +167,10 @@ impl Run {
         UsdMicros(self.paid.micro_usd)
     }
 
+    pub(super) const fn wait_p95_seconds(&self) -> f64 {
+        self.wait_p95_seconds
+    }
+
     pub(super) fn of(seed: u64, outcome: &Outcome, least: Option<UsdMicros>) -> Self {
         let Outcome { bill, fates, waits, violations, .. } = outcome;
         let paid = outcome.total();
@@ -309,7 +313,7 @@ impl Report {
             let _ = writeln!(text, "{}", table(&header, &names, FIGURES.iter().map(row).collect()));
         }
         if !self.baselines.is_empty() {
-            let _ = writeln!(text, "{}", baselines::table_of(&self.baselines));
+            let _ = writeln!(text, "{}", text_of(baselines::grid(&self.baselines)));
         }
         for note in &self.notes {
             text.push_str(&paragraph("note:", note));

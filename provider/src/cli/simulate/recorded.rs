@@ -22,19 +22,19 @@ pub(super) struct Asked {
     pub(super) days: Option<u32>,
 }
 
-/// What a journal has.
+/// What a journal has, or a Prometheus.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Recorded {
+pub(in crate::cli) struct Recorded {
     /// What it is, in words.
-    pub(super) shown: String,
+    pub(in crate::cli) shown: String,
     /// How long it lasts, in seconds.
-    pub(super) seconds: f64,
+    pub(in crate::cli) seconds: f64,
     /// Its pods, by arrival.
-    pub(super) pods: Vec<Pod>,
+    pub(in crate::cli) pods: Vec<Pod>,
     /// Those that cannot be played under any policy.
-    pub(super) left_out: LeftOut,
+    pub(in crate::cli) left_out: LeftOut,
     /// What is not as it was.
-    pub(super) notes: Vec<String>,
+    pub(in crate::cli) notes: Vec<String>,
 }
 
 /// Reads the pods of a journal.
@@ -74,7 +74,7 @@ pub(super) async fn read(place: Place, asked: &Asked) -> Result<Recorded, CliErr
     };
     reader.each_pod(window.since, window.until, each).await?;
     if running > 0 {
-        notes.push(format!("still running at the end, and played until then: {}", count(running, "pod")));
+        notes.push(still_running(running));
     }
     if unseen > 0 {
         let pods = count(unseen, "pod");
@@ -82,6 +82,11 @@ pub(super) async fn read(place: Place, asked: &Asked) -> Result<Recorded, CliErr
     }
     let shown = format!("the journal from {} to {}", window.since, window.until);
     Ok(Recorded { shown, seconds: seconds(window.until.duration_since(window.since)), pods, left_out, notes })
+}
+
+/// What is said of pods that had not ended.
+pub(in crate::cli) fn still_running(pods: u64) -> String {
+    format!("still running at the end, and played until then: {}", count(pods, "pod"))
 }
 
 /// What is played of the time in which pods are known, and what is said of it; `None` where that is nothing.

@@ -33,7 +33,7 @@ pub(super) enum Source {
     Day,
     /// A file of pods.
     File(PathBuf),
-    /// Pods that a journal has.
+    /// Pods that a journal has, or a Prometheus.
     Journal(Recorded),
 }
 
@@ -220,10 +220,10 @@ impl Demands {
 
 /// Pods that are in no run, by why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct LeftOut(BTreeMap<String, Vec<String>>);
+pub(in crate::cli) struct LeftOut(BTreeMap<String, Vec<String>>);
 
 impl LeftOut {
-    pub(super) fn add(&mut self, why: String, pod: &str) {
+    pub(in crate::cli) fn add(&mut self, why: String, pod: &str) {
         self.0.entry(why).or_default().push(pod.to_owned());
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderValue};
 use prometheus_http_query::{Client, Error as QueryError};
+use reqwest::{Response, StatusCode};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use stoker_core::base::text::without_password;
@@ -20,6 +21,9 @@ use crate::files;
 /// answer within the interval.
 const WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a question about the past may take: what Prometheus itself gives a query by default.
+const WITHIN_PAST: Duration = Duration::from_mins(2);
+
 /// Longest answer read, in bytes: about ten times that of 40,000 GPUs, which is 5,000 nodes with eight each.
 const MOST_BYTES: usize = 64 << 20;
 
@@ -27,7 +31,7 @@ const MOST_BYTES: usize = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum NoAsker {
     /// The URL is none.
-    #[error("--prometheus-url {url:?} is not a URL: write it like http://prometheus.monitoring:9090")]
+    #[error("the URL of Prometheus, {url:?}, is not a URL: write it like http://prometheus.monitoring:9090")]
     Url {
         /// What was given.
         url: String,
@@ -120,12 +124,22 @@ impl Row {
     }
 }
 
+/// One series of an answer about a time.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(super) struct Series {
+    /// Its labels.
+    pub(super) metric: BTreeMap<String, String>,
+    /// Moments in Unix seconds, each with the value then as Prometheus writes it.
+    #[serde(default)]
+    pub(super) values: Vec<(f64, String)>,
+}
+
 #[derive(Deserialize)]
 #[serde(tag = "resultType", content = "result", rename_all = "lowercase")]
 enum Data {
     Vector(Vec<Row>),
     Scalar((f64, String)),
-    Matrix(IgnoredAny),
+    Matrix(Vec<Series>),
     String(IgnoredAny),
 }
 
@@ -191,19 +205,59 @@ impl Asker {
         Ok(Self { client, token_file: connection.token_file.clone(), within, most_bytes: MOST_BYTES })
     }
 
+    /// The same for questions about the past, which take their time.
+    ///
+    /// # Errors
+    /// Says what is wrong with the URL or a file.
+    pub fn of_the_past(connection: &Connection) -> Result<Self, NoAsker> {
+        Self::within(connection, WITHIN_PAST)
+    }
+
     /// The answer to an instant query: its series; a scalar is one without labels.
     pub(super) async fn ask(&self, query: &str) -> Result<Vec<Row>, AskFailed> {
-        let mut asked = self.client.query(query).timeout(i64::try_from(self.within.as_millis()).unwrap_or(i64::MAX));
-        if let Some(path) = &self.token_file {
-            let bad = |why: String| AskFailed::Token { path: path.clone(), why };
-            let token = files::read_text(path).map_err(|error| bad(error.to_string()))?;
-            let mut value =
-                HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|error| bad(error.to_string()))?;
-            value.set_sensitive(true);
-            asked = asked.header(AUTHORIZATION, value);
+        let mut asked = self.client.query(query).timeout(self.timeout());
+        if let Some(token) = self.token()? {
+            asked = asked.header(AUTHORIZATION, token);
         }
         // A form, not the URL: queries are longer than some proxies allow there.
-        let mut response = asked.post_raw().await.map_err(|error| match error {
+        let (status, body) = self.body(asked.post_raw().await).await?;
+        read(status, &body)
+    }
+
+    /// The series of a query at the times from `start` to `end`, both included, in Unix seconds.
+    pub(super) async fn ask_range(&self, query: &str, (start, end): (i64, i64), step: i64) -> Result<Vec<Series>, AskFailed> {
+        #[expect(clippy::cast_precision_loss, reason = "a step is far below 2^53 s")]
+        let mut asked = self.client.query_range(query, start, end, step as f64).timeout(self.timeout());
+        if let Some(token) = self.token()? {
+            asked = asked.header(AUTHORIZATION, token);
+        }
+        let (status, body) = self.body(asked.post_raw().await).await?;
+        match data(status, &body)? {
+            Data::Matrix(series) => Ok(series),
+            Data::Vector(_) | Data::Scalar(_) | Data::String(_) => {
+                Err(AskFailed::Malformed("not a matrix, which a question about a time has".to_owned()))
+            }
+        }
+    }
+
+    /// What Prometheus itself may take, in milliseconds.
+    fn timeout(&self) -> i64 {
+        i64::try_from(self.within.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// The token of the file, as it is now.
+    fn token(&self) -> Result<Option<HeaderValue>, AskFailed> {
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let bad = |why: String| AskFailed::Token { path: path.clone(), why };
+        let token = files::read_text(path).map_err(|error| bad(error.to_string()))?;
+        let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|error| bad(error.to_string()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// The status and the body of an answer.
+    async fn body(&self, answer: Result<Response, QueryError>) -> Result<(StatusCode, Vec<u8>), AskFailed> {
+        let mut response = answer.map_err(|error| match error {
             QueryError::Client(error) => error
                 .source()
                 .and_then(|source| source.downcast_ref())
@@ -218,7 +272,7 @@ impl Asker {
             }
             body.extend_from_slice(&part);
         }
-        read(status, &body)
+        Ok((status, body))
     }
 }
 
@@ -236,7 +290,16 @@ fn unanswered(error: &reqwest::Error) -> AskFailed {
 }
 
 /// What an answer of that status says.
-pub(super) fn read(status: reqwest::StatusCode, body: &[u8]) -> Result<Vec<Row>, AskFailed> {
+pub(super) fn read(status: StatusCode, body: &[u8]) -> Result<Vec<Row>, AskFailed> {
+    match data(status, body)? {
+        Data::Vector(rows) => Ok(rows),
+        Data::Scalar(value) => Ok(vec![Row { metric: BTreeMap::new(), value }]),
+        Data::Matrix(_) => Err(AskFailed::Malformed("a matrix instead of a vector".to_owned())),
+        Data::String(_) => Err(AskFailed::Malformed("a text instead of a vector".to_owned())),
+    }
+}
+
+fn data(status: StatusCode, body: &[u8]) -> Result<Data, AskFailed> {
     let envelope: Envelope = match serde_json::from_slice(body) {
         Ok(envelope) => envelope,
         // A proxy's own refusal is no JSON of Prometheus's.
@@ -244,12 +307,7 @@ pub(super) fn read(status: reqwest::StatusCode, body: &[u8]) -> Result<Vec<Row>,
         Err(error) => return Err(AskFailed::Malformed(error.to_string())),
     };
     match envelope {
-        Envelope { status, data: Some(data), .. } if status == "success" => match data {
-            Data::Vector(rows) => Ok(rows),
-            Data::Scalar(value) => Ok(vec![Row { metric: BTreeMap::new(), value }]),
-            Data::Matrix(_) => Err(AskFailed::Malformed("a matrix instead of a vector".to_owned())),
-            Data::String(_) => Err(AskFailed::Malformed("a text instead of a vector".to_owned())),
-        },
+        Envelope { status, data: Some(data), .. } if status == "success" => Ok(data),
         Envelope { error_type, error, .. } => {
             let kind = error_type.unwrap_or_else(|| status.to_string());
             // Prometheus gives a query up after the time that we allow it, and says so.

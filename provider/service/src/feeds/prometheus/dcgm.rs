@@ -193,16 +193,16 @@ fn selector(names: &[&str], rules: &Prometheus) -> String {
     braces(&of)
 }
 
-fn matchers(rules: &Prometheus) -> Vec<String> {
+pub(super) fn matchers(rules: &Prometheus) -> Vec<String> {
     rules.match_labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect()
 }
 
-fn braces(matchers: &[String]) -> String {
+pub(super) fn braces(matchers: &[String]) -> String {
     if matchers.is_empty() { String::new() } else { format!("{{{}}}", matchers.join(",")) }
 }
 
 /// A text between the quotes of PromQL.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 

@@ -115,7 +115,12 @@ impl Nodes {
     /// The node of a series. The labels are tried in order, and one that names no node of this cluster is passed over: it may be the
     /// exporter's pod. Where two name different nodes, neither is believed.
     pub(super) fn of(&self, row: &Row, labels: &[String]) -> Result<NodeName, Dropped> {
-        let mut named = labels.iter().filter_map(|label| row.label(label)).filter_map(|value| self.find(value));
+        self.of_labels(&row.metric, labels)
+    }
+
+    /// The same by all labels of a series; those that name no node are passed over, as empty ones are.
+    pub(super) fn of_labels(&self, metric: &BTreeMap<String, String>, labels: &[String]) -> Result<NodeName, Dropped> {
+        let mut named = labels.iter().filter_map(|label| metric.get(label)).filter_map(|value| self.find(value));
         let first = named.next().ok_or(Dropped::UnknownNode)?;
         if named.all(|other| other == first) { Ok(first.clone()) } else { Err(Dropped::Conflict) }
     }

@@ -7,6 +7,7 @@ mod ask;
 mod book;
 pub mod dcgm;
 mod feed;
+pub mod history;
 mod labels;
 mod levels;
 mod metrics;
