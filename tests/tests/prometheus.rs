@@ -3,6 +3,8 @@
 //! All need Debian's package `prometheus`, and are ignored unless asked for: `cargo test -p stoker-tests --test prometheus -- --ignored`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "prometheus/counted.rs"]
+mod counted;
 #[path = "prometheus/exporter.rs"]
 mod exporter;
 #[path = "prometheus/past.rs"]

@@ -7,6 +7,7 @@ mod figures;
 mod html;
 mod picture;
 mod table;
+mod unit_cost;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -339,6 +340,9 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
     if args.before_after {
         let tables = PriceTables::load(args.prices_dir.as_deref(), None, now)?;
         report.before_after = Some(before_after(args, &tariff.policy, &tables, place, period).await?);
+    }
+    if let Some(url) = &args.prometheus.unit_cost {
+        report.unit_costs = unit_cost::of(&args.prometheus.asker(url)?, &tariff.policy, &reckoned).await;
     }
     let exit = if report.known_seconds == 0 { Exit::Short } else { Exit::Done };
     match args.format {

@@ -115,6 +115,7 @@ fn policy() -> Policy {
         name: SignalName::new(name).unwrap(),
         query: query.to_owned(),
         per_replica: stoker_core::policy::rules::demand::Amount::parse("10").unwrap(),
+        per_second: None,
     });
     policy.pools[0].signals = signals.to_vec();
     policy

@@ -12,6 +12,7 @@ mod tariff;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod unit;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub use kept::{CommitmentCost, KeptDay, MOST_ROWS};
 pub use lives::{End, Life, LifeTimes, Lives};
 pub use tariff::Tariff;
 pub use totals::{By, Figures, Idle, grouped, spread, total};
+pub use unit::UnitCost;
 
 /// Seconds in a day.
 pub const DAY: i64 = 86_400;

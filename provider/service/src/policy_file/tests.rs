@@ -98,7 +98,7 @@ fn one_slip_gets_one_line() {
         ("maxNodes: 4", "maxNodes: 4\n    minNodes: 5", "9:3: pools[0].limits minNodes 5 is above maxNodes 4: lower minNodes or raise maxNodes"),
         ("  limits:\n    maxNodes: 4\n", "", "5:3: pools[0].limits is missing: add it"),
         ("limits:\n", "limts:\n", "9:3: pools[0].limts is not a field here: did you mean limits?"),
-        ("count: 1", "colour: red", "7:23: pools[0].gpu.colour is not a field here: known are count, minComputeCapability, minMemoryGiB, minMemoryPerNodeGiB, models, needs, throughput, throughputFrom"),
+        ("count: 1", "colour: red", "7:23: pools[0].gpu.colour is not a field here: known are count, maxShare, minComputeCapability, minMemoryGiB, minMemoryPerNodeGiB, models, needs, throughput, throughputFrom"),
         ("workload: inference", "workload: infrence", r#"6:13: pools[0].workload "infrence" is not one of training, inference, batch, dev: did you mean inference?"#),
         ("workload: inference", "workload: cooking", r#"6:13: pools[0].workload "cooking" is not one of training, inference, batch, dev"#),
         ("workload: inference", "workload: 7", "6:13: pools[0].workload must be one of training, inference, batch, dev, is 7"),

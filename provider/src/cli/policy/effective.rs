@@ -215,7 +215,12 @@ fn asked(prometheus: &Prometheus) -> RawPrometheus {
 }
 
 fn signal(signal: &DemandSignal) -> RawSignal {
-    RawSignal { name: signal.name.to_string(), query: signal.query.clone(), per_replica: amount(signal.per_replica) }
+    RawSignal {
+        name: signal.name.to_string(),
+        query: signal.query.clone(),
+        per_replica: amount(signal.per_replica),
+        per_second: signal.per_second.clone(),
+    }
 }
 
 fn sharing(sharing: &Sharing) -> RawSharing {

@@ -41,6 +41,10 @@ pub(super) struct PrometheusArgs {
     /// cost with Stoker
     #[arg(long, value_name = "URL", conflicts_with_all = ["month", "year", "by", "idle", "focus", "before_after"])]
     pub(super) from_prometheus: Option<String>,
+    /// Prometheus that knows the signals of the policy: says what one of what they count each second costs, such as a request or a million
+    /// tokens
+    #[arg(long, value_name = "URL", conflicts_with_all = ["from_prometheus", "focus"])]
+    pub(super) unit_cost: Option<String>,
     /// Only series with this label, e.g. cluster=prod-east; repeatable
     #[arg(long = "match", value_name = "LABEL=VALUE", value_parser = matcher, requires = "from_prometheus")]
     matches: Vec<(String, String)>,
@@ -50,6 +54,14 @@ pub(super) struct PrometheusArgs {
     /// CA bundle for Prometheus's certificate, in PEM [default: the system's CAs]
     #[arg(long, env = "STOKER_PROMETHEUS_CA", value_name = "FILE")]
     prometheus_ca: Option<PathBuf>,
+}
+
+impl PrometheusArgs {
+    /// Who asks this Prometheus.
+    pub(super) fn asker(&self, url: &str) -> Result<Asker, CliError> {
+        let (token_file, ca) = (self.prometheus_token_file.clone(), self.prometheus_ca.clone());
+        Asker::of_the_past(&Connection { url: url.to_owned(), token_file, ca }).map_err(CliError::other)
+    }
 }
 
 fn matcher(text: &str) -> Result<(String, String), String> {
@@ -168,9 +180,7 @@ pub(super) async fn run(args: &ReportArgs, url: &str) -> Result<Exit, CliError> 
     }
     let now = args.now.now();
     let of = &args.prometheus;
-    let connection =
-        Connection { url: url.to_owned(), token_file: of.prometheus_token_file.clone(), ca: of.prometheus_ca.clone() };
-    let asker = Asker::of_the_past(&connection).map_err(CliError::other)?;
+    let asker = of.asker(url)?;
     let tables = PriceTables::load(args.prices_dir.as_deref(), None, now)?;
     let days = SignedDuration::from_hours(24 * args.days.unwrap_or(USUAL_DAYS));
     let since = now.saturating_sub(days).unwrap_or(Timestamp::MIN);

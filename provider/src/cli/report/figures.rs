@@ -9,6 +9,7 @@ use stoker_core::base::kinds::CommitmentKind;
 use stoker_core::base::units::UsdMicros;
 use stoker_core::market::offer::CapacityType;
 
+use super::unit_cost::UnitCostLine;
 use super::{Period, Reckoned, at};
 use crate::cli::out::Money;
 use crate::cli::simulate::BeforeAfter;
@@ -52,6 +53,9 @@ pub(super) struct Report {
     /// The same pods without Stoker, where that is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) before_after: Option<BeforeAfter>,
+    /// What one request or the like costs, of pools with signals that count such, where that is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) unit_costs: Vec<UnitCostLine>,
 }
 
 /// Time and money.
@@ -270,6 +274,7 @@ impl Report {
             }),
             unlisted_node_seconds: seconds(all.unlisted_parts),
             before_after: None,
+            unit_costs: Vec::new(),
         }
     }
 }

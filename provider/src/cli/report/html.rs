@@ -5,7 +5,7 @@ use stoker_service::api::console::Table;
 
 use super::figures::Report;
 use super::picture::{self, Picture, WIDTH};
-use super::table::{grids, head, lives, notes};
+use super::table::{grids, head, lives, notes, unit_costs};
 use crate::cli::exit::CliError;
 use crate::cli::not_drawn::NotDrawn;
 
@@ -91,7 +91,7 @@ fn body(report: &Report) -> Result<Markup, CliError> {
             (drawn("states", &states))
         }
         @for grid in &grids(report) { (table(grid)) }
-        @for line in &lives(report) { p { (line) } }
+        @for line in lives(report).into_iter().chain(unit_costs(report)) { p { (line) } }
         @if let Some(played) = &report.before_after {
             h2 { "Before and after" }
             @for line in &played.sentences() { p { (line) } }

@@ -21,7 +21,7 @@ pub(super) fn table_of(report: &Report) -> String {
             text += &text_of(grid);
         }
         text.push('\n');
-        text.extend(lives(report).into_iter().map(line));
+        text.extend(lives(report).into_iter().chain(unit_costs(report)).map(line));
     }
     if let Some(played) = &report.before_after {
         text.push('\n');
@@ -167,6 +167,11 @@ pub(super) fn lives(report: &Report) -> Vec<String> {
 }
 
 /// What to look at, and what is not known: each with its word.
+/// What one request or the like costs.
+pub(super) fn unit_costs(report: &Report) -> impl Iterator<Item = String> {
+    report.unit_costs.iter().filter_map(|line| line.shown().ok())
+}
+
 pub(super) fn notes(report: &Report) -> Vec<(&'static str, String)> {
     if report.known_seconds == 0 {
         let what = "the journal does not know what nodes did in that time: the service writes it down while it runs, from this \
@@ -183,6 +188,7 @@ pub(super) fn notes(report: &Report) -> Vec<(&'static str, String)> {
         let rise = line.rise_permille.map_or_else(String::new, signed);
         notes.push(("rise", format!("{}: {rise} against the time before", line.name)));
     }
+    notes.extend(report.unit_costs.iter().filter_map(|line| Some(("unknown", line.shown().err()?))));
     if report.known_seconds < report.seconds {
         let what =
             format!("what nodes did is known of {} of the time; the rest is not in these figures", share(report.known_seconds));

@@ -45,4 +45,8 @@ pub struct RawSignal {
     pub query: String,
     /// How much of it one replica handles, e.g. 8 requests of a queue. Above 0.
     pub per_replica: serde_json::Number,
+    /// What the signal counts each second, where it is such a rate, e.g. `requests` or `tokens`. With
+    /// it `stoker report --unit-cost` tells what one of them costs. Default: it is no such rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<String>,
 }

@@ -53,6 +53,9 @@ pub struct DemandSignal {
     pub query: String,
     /// How much of it one replica takes; above zero.
     pub per_replica: Amount,
+    /// What it counts each second, such as requests; `None` where it is no such rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<String>,
 }
 
 impl DemandSignal {
@@ -211,7 +214,7 @@ mod tests {
 
     fn per(text: &str) -> DemandSignal {
         let name = SignalName::new("queueDepth").unwrap();
-        DemandSignal { name, query: "sum(queue)".to_owned(), per_replica: Amount::parse(text).unwrap() }
+        DemandSignal { name, query: "sum(queue)".to_owned(), per_replica: Amount::parse(text).unwrap(), per_second: None }
     }
 
     #[test]

@@ -111,11 +111,9 @@ pub(super) fn signals(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option
 fn signal(faults: &mut Faults, path: &Path, raw: &RawSignal) -> Option<DemandSignal> {
     let name_path = path.key("name");
     let name = faults.id(&name_path, &raw.name);
-    if raw.name.chars().any(|c| !(c.is_ascii_alphanumeric() || c == '-' || c == '_')) {
-        let why = format!("{} has other than letters, digits, '-' and '_': write it like queueDepth", quoted(&raw.name));
-        faults.add(&name_path, why);
-    } else if raw.name.len() > MAX_NAME {
-        faults.add(&name_path, format!("has {} characters, more than {MAX_NAME}: shorten it", raw.name.len()));
+    plain(faults, &name_path, &raw.name, "queueDepth");
+    if let Some(unit) = &raw.per_second {
+        plain(faults, &path.key("perSecond"), unit, "requests");
     }
     let query_path = path.key("query");
     if raw.query.trim().is_empty() {
@@ -126,7 +124,22 @@ fn signal(faults: &mut Faults, path: &Path, raw: &RawSignal) -> Option<DemandSig
     }
     let per_replica = per_replica(&raw.per_replica);
     let per_replica = faults.keep(&path.key("perReplica"), per_replica);
-    Some(DemandSignal { name: name?, query: raw.query.trim().to_owned(), per_replica: per_replica? })
+    Some(DemandSignal {
+        name: name?,
+        query: raw.query.trim().to_owned(),
+        per_replica: per_replica?,
+        per_second: raw.per_second.clone(),
+    })
+}
+
+/// A word that may be a label's value.
+fn plain(faults: &mut Faults, path: &Path, text: &str, example: &str) {
+    if text.is_empty() || text.chars().any(|c| !(c.is_ascii_alphanumeric() || c == '-' || c == '_')) {
+        let why = format!("{} has other than letters, digits, '-' and '_': write it like {example}", quoted(text));
+        faults.add(path, why);
+    } else if text.len() > MAX_NAME {
+        faults.add(path, format!("has {} characters, more than {MAX_NAME}: shorten it", text.len()));
+    }
 }
 
 fn per_replica(number: &serde_json::Number) -> Result<Amount, String> {

@@ -552,6 +552,45 @@ impl<P: Fn(u64, u64)> Reader<'_, P> {
     }
 }
 
+/// What a rate by the second came to over a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// How many there were, in millionths.
+    pub millionths: u128,
+    /// Seconds of which the rate is known.
+    pub seconds: i64,
+}
+
+impl Counted {
+    /// Asks for it from `since` until `until`. A value that no rate can be is unknown.
+    ///
+    /// # Errors
+    /// See [`PastError::Ask`]; a query that gives several series tells no rate.
+    pub async fn read(asker: &Asker, query: &str, (since, until): (Timestamp, Timestamp)) -> Result<Self, PastError> {
+        let grid = grid(since.as_second(), until.as_second(), 1);
+        let mut reader = Reader { asker, grid, done: 0, all: 0, progress: |_, _| {} };
+        let (mut counted, mut series) = (Self::default(), 0);
+        let take = |of: Vec<(Labels, Vec<(u32, f64)>)>| {
+            series = series.max(of.len());
+            for (_, rate) in of.iter().flat_map(|(_, points)| points).filter(|(_, rate)| (0.0..=1e12).contains(rate)) {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1e18")]
+                let millionths = (rate * 1e6).round() as u64;
+                counted.millionths += u128::from(millionths) * u128::try_from(grid.step()).unwrap_or_default();
+                counted.seconds += grid.step();
+            }
+        };
+        reader.windows(SIGNAL, query, 1, take).await?;
+        if series > 1 {
+            let why = "it gives several series at once: join them, as with sum()".to_owned();
+            return Err(PastError::Ask { what: SIGNAL, why });
+        }
+        Ok(counted)
+    }
+}
+
+/// What is asked for a unit cost.
+const SIGNAL: &str = "the signal";
+
 /// Whether half of the time may be answered.
 fn is_too_much(why: &AskFailed, steps: u32) -> bool {
     match why {

@@ -287,15 +287,7 @@ mod tests {
     }
 
     fn told(policy: &Policy, prices: &PriceBook) -> Vec<(&'static str, String, Vec<Edit>)> {
-        let found = Found {
-            policy,
-            prices,
-            workloads: &[],
-            idle: &[],
-            proposals: &[],
-            spent: (days(), 14 * 24),
-            now: at(),
-        };
+        let found = Found { policy, prices, workloads: &[], idle: &[], proposals: &[], spent: (days(), 14 * 24), now: at() };
         let of = |measure: Measure| (measure.what, UsdMicros(measure.saved_per_month.micro_usd).to_string(), measure.edits);
         measures(&found).into_iter().map(of).collect()
     }

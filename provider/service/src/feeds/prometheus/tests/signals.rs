@@ -19,6 +19,7 @@ fn policy(signals: &[(&str, &str)]) -> Arc<Policy> {
             name: stoker_core::base::ids::SignalName::new(name).unwrap(),
             query: (*query).to_owned(),
             per_replica: Amount(8_000_000),
+            per_second: None,
         })
         .collect();
     Arc::new(policy)
