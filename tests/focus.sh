@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Holds what `stoker report --focus` prints (its golden) against FOCUS 1.0, by the field's own focus-validator; and the same without a
+# Holds what `stoker report --focus` prints (its goldens, without commitments and with) against FOCUS 1.0, by the field's own focus-validator; and the same without a
 # column, which has to fail. Needs Python with pip. Closes with `N passed, N failed`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,10 +13,12 @@ if ! python3 -m pip install --quiet --root-user-action=ignore --no-deps --target
   exit 0
 fi
 
-# The snapshot without its head of three lines.
-tail -n +4 provider/tests/golden/report-focus.snap >"$dir/valid.csv"
-[ "$(wc -l <"$dir/valid.csv")" -gt 5 ] || { echo "focus.sh: the golden has no rows" >&2; exit 1; }
-python3 - "$dir/valid.csv" "$dir/broken.csv" <<'PYTHON'
+# The snapshots without their head of three lines.
+for name in report-focus report-focus-commitments; do
+  tail -n +4 "provider/tests/golden/$name.snap" >"$dir/$name.csv"
+  [ "$(wc -l <"$dir/$name.csv")" -gt 5 ] || { echo "focus.sh: the golden $name has no rows" >&2; exit 1; }
+done
+python3 - "$dir/report-focus.csv" "$dir/broken.csv" <<'PYTHON'
 import csv, sys
 rows = list(csv.reader(open(sys.argv[1], newline="")))
 at = rows[0].index("BilledCost")
@@ -43,7 +45,8 @@ expect() {
     tail -n 40 "$dir/said" >&2
   fi
 }
-expect valid "$dir/valid.csv"
+expect valid "$dir/report-focus.csv"
+expect valid "$dir/report-focus-commitments.csv"
 expect broken "$dir/broken.csv"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -17,6 +17,8 @@ use stoker_service::serve::ServeError;
 use stoker_simulated::StartError;
 use stoker_simulated::supplier::WorldError;
 
+use super::report::BillFaults;
+
 /// How a command that could be carried out ended. Scripts may rely on these numbers; 2 is clap's, for a command line that is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -26,7 +28,7 @@ pub enum Exit {
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// A policy, world, price, AWS, workload or certificate file has faults, or an autoscaler's flags have.
+    /// A policy, world, price, AWS, workload or certificate file or a bill has faults, or an autoscaler's flags have.
     BadFile = 3,
     /// Not all of what was asked can be bought, nothing holds it, or too little is known to advise or to replay.
     Short = 4,
@@ -41,7 +43,7 @@ pub(super) const AFTER_HELP: &str = "Exit codes:
   0  done
   1  failed: something could not be read, written or reached
   2  the command line is wrong
-  3  a policy, world, price, AWS, workload or certificate file cannot be read or has errors; a flag of the autoscaler must change (doctor)
+  3  a policy, world, price, AWS, workload or certificate file or a bill cannot be read or has errors; a flag of the autoscaler must change (doctor)
   4  not all of it can be bought (plan), no GPU is large enough (fit), too little use is known (commit, advise, report), not all could be asked (commit --from-aws), or a decision was recorded without what a replay needs (replay)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
   6  a decision differs from what was recorded (replay)
@@ -91,6 +93,9 @@ pub enum CliError {
     /// The pods of a file cannot be played.
     #[error(transparent)]
     Workload(#[from] stoker_sim::demand::file::Faults),
+    /// A cloud's bill cannot be compared.
+    #[error(transparent)]
+    Bill(BillFaults),
     /// There are no certificates.
     #[error(transparent)]
     Certs(#[from] CertsError),
@@ -171,6 +176,7 @@ impl CliError {
             | Self::AwsFile(_)
             | Self::NoFile { .. }
             | Self::Workload(_)
+            | Self::Bill(_)
             | Self::Serve(
                 StartError::Serve(ServeError::Tls(_) | ServeError::Console(NoAccess::Read(..) | NoAccess::Weak(_)))
                 | StartError::World(WorldError::Config(_)),
@@ -198,7 +204,7 @@ fn is_list(error: &CliError) -> bool {
                 PriceTablesError::Tables(_) | PriceTablesError::World(_) | PriceTablesError::Policy(PolicyError::Faults(_))
             )
         }
-        CliError::Workload(_) => true,
+        CliError::Workload(_) | CliError::Bill(_) => true,
         CliError::AwsFile(error) => matches!(error, BadConfig::Faults(_)),
         _ => false,
     }

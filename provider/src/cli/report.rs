@@ -1,6 +1,7 @@
 //! `stoker report`: what was spent, who held it, and what it went for, from the spans and pods of the journal.
 
 mod before;
+mod billed;
 mod console;
 mod csv;
 mod figures;
@@ -30,6 +31,7 @@ use super::commit::last_policy;
 use super::exit::{CliError, Exit};
 use super::out;
 use super::simulate::{BeforeAfter, Tried};
+pub(crate) use billed::BillFaults;
 pub(super) use console::money;
 use figures::Report;
 pub(super) use table::percent;
@@ -85,6 +87,9 @@ pub(super) struct ReportArgs {
     /// Print FOCUS rows by day and machine as CSV instead, for cost tools
     #[arg(long, conflicts_with_all = ["by", "format"])]
     focus: bool,
+    /// Compare with what the cloud billed: a FOCUS export of 1.0 or later as CSV, gzipped or not; once for each file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["by", "idle", "focus"])]
+    billed: Vec<PathBuf>,
     #[command(flatten)]
     now: NowArg,
 }
@@ -324,16 +329,22 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
         None => last_policy(&reader, &place).await?,
     };
     let tariff = Tariff::new(Arc::new(policy), Arc::new(prices), now);
-    if args.focus && period.from < now.as_second() - SPANS_KEPT.as_secs() {
+    let is_compared = !args.billed.is_empty();
+    let by_instance = args.focus || is_compared;
+    if by_instance && period.from < now.as_second() - SPANS_KEPT.as_secs() {
         let kept = SPANS_KEPT.as_secs() / DAY;
-        return Err(CliError::Usage(format!("--focus: machines are told apart for {kept} days only: ask for later ones")));
+        let option = if args.focus { "--focus" } else { "--billed" };
+        return Err(CliError::Usage(format!("{option}: machines are told apart for {kept} days only: ask for later ones")));
     }
     let by_workload = matches!(args.by, By::Workload | By::Label(_));
-    let asked = Asked { idle: args.idle.into(), by_instance: args.focus, by_workload, with_use: true };
+    let asked = Asked { idle: args.idle.into(), by_instance, by_workload, with_use: !is_compared };
     let reckoned = reckon((&reader, now), &tariff, period, asked).await?;
     if args.focus {
         out::write(&csv::focus(&reckoned.days, &tariff.policy)?)?;
         return Ok(if reckoned.known_seconds() == 0 { Exit::Short } else { Exit::Done });
+    }
+    if is_compared {
+        return billed::run(&args.billed, &reckoned, args.format);
     }
     let before = reckon((&reader, now), &tariff, before, Asked { with_use: false, ..asked }).await?;
     let mut report = Report::of(&reckoned, &before, &args.by, args.idle.into());

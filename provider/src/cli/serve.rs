@@ -84,6 +84,10 @@ pub struct ServeArgs {
     /// reaches it
     #[arg(long, env = "STOKER_DEBUG", help_heading = "Addresses")]
     pub debug: bool,
+    /// Show costs and GPU allocation under OpenCost's names in /metrics too, by node and by pod; not beside OpenCost, which has the
+    /// same names
+    #[arg(long, env = "STOKER_OPENCOST_METRICS", help_heading = "Addresses")]
+    pub opencost_metrics: bool,
     /// The console.
     #[command(flatten)]
     pub(super) console: ConsoleArgs,
@@ -345,6 +349,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         expander_listen,
         http_listen,
         debug,
+        opencost_metrics,
         console,
         tls_cert,
         tls_key,
@@ -412,6 +417,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         }),
         http: http_listen,
         debug,
+        opencost_metrics,
         console: console.options(&book),
         kube: match kubeconfig {
             Some(path) => KubeOptions::Kubeconfig(path),

@@ -1,6 +1,7 @@
 //! `stoker report`, over a journal that followed a node across midnight.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use stoker_core::facts::supply::{Instance, InstanceState, LaunchOutcome};
 use stoker_journal::{PodChanges, PodEnd, RecordedPod};
 use stoker_service::controllers::kept_days::keep;
 
-use crate::binary::{Ran, golden, stoker};
+use crate::binary::{Ran, folder, golden, stoker};
 use crate::journal::{Passes, inventory, launches, made};
 
 fn at(text: &str) -> Timestamp {
@@ -196,6 +197,14 @@ fn a_report_tells_what_was_spent_and_on_whom() {
     assert!(!focus.contains(",=") && focus.lines().count() > 5, "{focus}");
     golden("report-focus", &focus);
 
+    // What commitments pay is a row of its own: an hour costs $0.8048, and one of two reserved nodes pays for all of it at $0.50; a day
+    // later $0.25 of a plan at 62.5 % of the price pay for $0.40 of it, and 49.7 % of the time.
+    let paid = report(&["--days", "2", "--focus", "--policy", "report-commitments.yaml"]).out;
+    let mut reader = csv::Reader::from_reader(paid.as_bytes());
+    let column = reader.headers().unwrap().iter().position(|name| name == "CommitmentDiscountStatus").unwrap();
+    assert_eq!(reader.records().filter(|row| &row.as_ref().unwrap()[column] == "Used").count(), 5, "{paid}");
+    golden("report-focus-commitments", &paid);
+
     // A page stands alone, and a label is text in it whatever it is.
     let page = report(&["--days", "2", "--by", "label=team", "-o", "html"]).out;
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;") && !page.contains("<script"), "{page}");
@@ -215,6 +224,124 @@ fn a_report_tells_what_was_spent_and_on_whom() {
     assert!(page.contains("does not know what nodes did") && !page.contains("<svg"), "{page}");
     golden("report-unknown", &unknown.out);
     assert_eq!(report(&["--month", "2026-12"]).code, 2);
+}
+
+/// The node ran for 7.983333 h, and Stoker calculated $6.424987. The bill has 8 h: 16,667 millionths of an hour more are $0.013414. At its
+/// list price they are $6.80, which explains $6.80 - $6.424987 - $0.013414 = $0.361599; a discount of 10 % takes $0.68. Data transfer of
+/// $0.10 and a credit of $1 leave $5.22. Beside it: a machine of others, $98.32; a disk, $0.50; $0.20 of a plan that nothing used;
+/// -$0.12 of corrections; and of $30 of taxes for November, 28 of 720 hours, $1.166667. In all $105.286667, and on the invoice $12 more
+/// for the plan and $0.20 less.
+#[test]
+fn a_bill_is_compared_to_the_micro_dollar() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(follow_a_node(state.path()));
+    let report = |args: &[&str]| -> Ran {
+        let base = ["report", "--state-dir", state.path().to_str().unwrap(), "--prices-dir", "prices", "--days", "2"];
+        stoker(&[&base[..], &["--now", "2026-11-02T04:00:00Z"], args].concat())
+    };
+    let table = report(&["--billed", "bill.csv"]);
+    assert_eq!((table.code, table.err.as_str()), (0, ""), "{table:?}");
+    assert!(table.out.lines().all(|line| line.chars().count() <= 120), "{}", table.out);
+    golden("report-billed", &table.out);
+    let json = report(&["--billed", "bill.csv", "-o", "json"]).out;
+    golden("report-billed-json", &json);
+    let all: Value = serde_json::from_str(&json).unwrap();
+    let part = |of: &str, part: &str| all.pointer(&format!("{of}/parts/{part}/microUsd")).and_then(Value::as_i64);
+    let node = "/machines/0";
+    assert_eq!((part(node, "hours"), part(node, "listPrice")), (Some(13_414), Some(361_599)));
+    assert_eq!(
+        (part(node, "discounts"), part(node, "otherCharges"), part(node, "credits")),
+        (Some(-680_000), Some(100_000), Some(-1_000_000))
+    );
+    assert_eq!((number(&all, "/machines/0/billed/microUsd"), part("/total", "taxes")), (5_220_000, Some(1_166_667)));
+    assert_eq!(number(&all, "/total/billed/microUsd"), 105_286_667);
+    assert_eq!(number(&all, "/total/invoiced/microUsd"), 117_086_667);
+    let sum: i64 = all["total"]["parts"].as_object().unwrap().values().map(|part| number(part, "/microUsd")).sum();
+    assert_eq!(number(&all, "/total/calculated/microUsd") + sum, 105_286_667);
+
+    let csv = report(&["--billed", "bill.csv", "-o", "csv"]).out;
+    assert!(csv.contains(",\"'=HYPERLINK("), "{csv}");
+    golden("report-billed-csv", &csv);
+    // The lines of the table add up to the total.
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let column = reader.headers().unwrap().iter().position(|name| name == "billedUsd").unwrap();
+    let micros = |text: &str| text.replace('.', "").parse::<i64>().unwrap();
+    assert_eq!(reader.records().map(|row| micros(&row.unwrap()[column])).sum::<i64>(), 105_286_667);
+
+    // Packed, with a mark of its encoding and small names in its header, it is the same; and Stoker's own rows are a bill that differs in nothing.
+    let packed = state.path().join("bill.csv.gz");
+    let mut writer = flate2::write::GzEncoder::new(std::fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+    let bill = std::fs::read_to_string(folder().join("input/bill.csv")).unwrap();
+    let (header, rows) = bill.split_once('\n').unwrap();
+    write!(writer, "\u{feff}{}\r\n{rows}", header.to_lowercase()).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(report(&["--billed", packed.to_str().unwrap(), "-o", "json"]).out, json);
+    // When the day is over, as rows are for whole days.
+    let over = |args: &[&str]| -> Ran {
+        let base = ["report", "--state-dir", state.path().to_str().unwrap(), "--prices-dir", "prices", "--days", "2"];
+        stoker(&[&base[..], &["--now", "2026-11-02T23:59:59Z", "--policy", "report-commitments.yaml"], args].concat())
+    };
+    let own = state.path().join("own.csv");
+    let rows = over(&["--focus"]).out.replace("2026-11-03T00:00:00Z", "2026-11-02T23:59:59Z");
+    std::fs::write(&own, rows).unwrap();
+    let own: Value = serde_json::from_str(&over(&["--billed", own.to_str().unwrap(), "-o", "json"]).out).unwrap();
+    assert_eq!(number(&own, "/total/difference/microUsd"), 0, "{own}");
+    assert!(number(&own, "/unusedCommitments/billed/microUsd") > 0, "{own}");
+
+    // There is no html of it.
+    let html = report(&["--billed", "bill.csv", "-o", "html"]);
+    assert_eq!(html.code, 2, "{html:?}");
+}
+
+/// Every fault at once, with its line and its cure, and nothing on standard output.
+#[test]
+fn a_bill_that_cannot_be_compared_is_refused_by_line() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { Passes::begin(state.path()).await.journal.close().await });
+    let file = state.path().join("bill.csv");
+    let path = file.to_str().unwrap();
+    let said = |bill: &[u8]| -> String {
+        std::fs::write(&file, bill).unwrap();
+        let base = ["report", "--state-dir", state.path().to_str().unwrap(), "--prices-dir", "prices", "--days", "2"];
+        let policy = ["--policy", "report-commitments.yaml"];
+        let ran = stoker(&[&base[..], &policy, &["--now", "2026-11-02T04:00:00Z", "--billed", path]].concat());
+        assert!(ran.code == 3 && ran.out.is_empty(), "{ran:?}");
+        ran.err.replace(path, "bill.csv")
+    };
+    let head = "BilledCost,EffectiveCost,ListCost,ContractedCost,BillingCurrency,ChargeCategory,ChargePeriodStart,ChargePeriodEnd,\
+                ResourceId\n";
+    let (from, until) = ("2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z");
+    let faults = said(
+        format!(
+            "{head}1,1,1,1,EUR,Usage,{from},{until},i-0\n1,1,1,1,EUR,Usage,{from},{until},i-0\n\
+             \"1,5\",,abc,1,USD,Fee,yesterday,{until},i-0\n1,1,1,1,USD,Usage,{until},{from},i-0\n{head}1,1,1,1,USD,Usage,{fr}",
+            fr = "2026-11"
+        )
+        .as_bytes(),
+    );
+    golden("report-billed-faults", &faults);
+    // What the file is not is said by its first line.
+    let mut others = String::new();
+    for (name, bill) in [
+        ("empty", &b""[..]),
+        ("parquet", b"PAR1\x15\x04"),
+        ("zip", b"PK\x03\x04"),
+        ("utf-16", b"\xff\xfeB\0"),
+        ("CUR", b"identity_line_item_id,line_item_unblended_cost\n"),
+        ("FOCUS 0.5", b"BilledCost,ChargeType,ChargePeriodStart,ChargePeriodEnd,ResourceId,BillingCurrency\n"),
+        ("columns", b"BilledCost,EffectiveCost,ListCost,BillingCurrency,ChargeCategory,ResourceId\n"),
+        ("twice", b"BilledCost,billedcost,EffectiveCost,ListCost,ContractedCost,BillingCurrency,ChargeCategory,ChargePeriodStart,ChargePeriodEnd,ResourceId\n"),
+        ("gzip cut short", b"\x1f\x8b\x08\0\0\0\0\0"),
+        ("quote", &[head.as_bytes(), b"1,1,1,1,USD,Usage,2026-11-01T00:00:00Z,2026-11-02T00:00:00Z,\"i-0\n"].concat()),
+    ] {
+        others += &format!("{name}: {}", said(bill));
+    }
+    golden("report-billed-no-bills", &others);
+    let base = ["report", "--state-dir", state.path().to_str().unwrap(), "--prices-dir", "prices"];
+    let missing = stoker(&[&base[..], &["--policy", "report-commitments.yaml", "--billed", "no.csv"]].concat());
+    assert!(missing.code == 3 && missing.err.contains("--billed no.csv"), "{missing:?}");
 }
 
 /// Days that are over are summed up, and tell the same when their spans and pods are forgotten; what became of nodes is not kept.

@@ -8,10 +8,10 @@ use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{GpuModel, NodeName, PoolName, ProviderId};
 use stoker_core::base::shares::share_out;
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
-use stoker_core::limits::commitment::{RanNodes, Settled, settle};
+use stoker_core::limits::commitment::{PaidBy, RanNodes, Settled, settle};
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::PriceBook;
-use stoker_core::policy::rules::commitment::Commitment;
+use stoker_core::policy::rules::commitment::{Commitment, Terms};
 
 use super::allocate::{Part, WHOLE, split};
 use super::gpu_use::{GpuUse, NodeUse, Read, Whose};
@@ -77,6 +77,10 @@ pub struct RowKey {
     /// The machine and its reservation, where rows are kept apart by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<(ProviderId, Option<String>)>,
+    /// The discount that paid for it, by its name in the policy, where rows are kept apart by machine. Capacity that is kept is no
+    /// discount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paid_by: Option<Arc<str>>,
 }
 
 /// One row of a day.
@@ -157,6 +161,25 @@ struct Weight {
     parts: i128,
     read: i128,
     wasted: i128,
+    gpu: i128,
+    list: i128,
+    unlisted: i128,
+}
+
+impl Weight {
+    /// So many `whole`ths of it, rounded down.
+    fn part(self, of: i128, whole: i128) -> Self {
+        let part = |amount: i128| (amount * of).checked_div(whole).unwrap_or(0);
+        let Self { parts, read, wasted, gpu, list, unlisted } = self;
+        Self {
+            parts: part(parts),
+            read: part(read),
+            wasted: part(wasted),
+            gpu: part(gpu),
+            list: part(list),
+            unlisted: part(unlisted),
+        }
+    }
 }
 
 /// The rows of a day, or of a part of it, between two moments. `spans` and `pods` may reach beyond it. Each kind of money is rounded once, for
@@ -227,6 +250,9 @@ pub fn roll_up(
                         weight.parts += parts;
                         weight.read += read;
                         weight.wasted += wasted;
+                        weight.gpu += parts * i128::from(span.gpus);
+                        weight.list += parts * i128::from(span.list.unwrap_or(span.rate).0);
+                        weight.unlisted += if span.list.is_none() { parts } else { 0 };
                     }
                 }
             }
@@ -268,7 +294,7 @@ fn key_of(span: &Span, pod: Option<&PodTime>, is_known: bool, by_instance: bool)
         None => (span.state, Holder::Nobody),
     };
     let of = Use::Nodes { pool: span.pool.clone(), market: span.market.clone(), model: span.model.clone(), state, holder };
-    RowKey { of, instance: by_instance.then(|| (span.instance.clone(), span.reservation.clone())) }
+    RowKey { of, instance: by_instance.then(|| (span.instance.clone(), span.reservation.clone())), paid_by: None }
 }
 
 /// What readings tell of a part of a node.
@@ -287,11 +313,11 @@ fn pay(rows: &mut Rows, (from, to): (i64, i64), lines: &BTreeMap<LineKey<'_>, Li
     let is_known = bill.known.seconds(from, to) == to - from;
     let spec = |market: &Market| bill.prices.spec(&market.place.cloud, &market.place.instance_type);
     // What no table knows, no commitment is known to reach.
-    let ran: Vec<(RanNodes<'_>, &LineTime)> = lines
+    let ran: Vec<(RanNodes<'_>, (&LineKey<'_>, &LineTime))> = lines
         .iter()
         .filter_map(|(key, time)| {
             let node_seconds = u32::try_from(time.node_seconds).unwrap_or(u32::MAX);
-            Some((RanNodes { market: key.market, spec: spec(key.market)?, price: key.rate, node_seconds }, time))
+            Some((RanNodes { market: key.market, spec: spec(key.market)?, price: key.rate, node_seconds }, (key, time)))
         })
         .collect();
     let price_of = |place: &Place| -> Option<(&InstanceSpec, UsdPerHour)> {
@@ -305,14 +331,32 @@ fn pay(rows: &mut Rows, (from, to): (i64, i64), lines: &BTreeMap<LineKey<'_>, Li
     } else {
         Settled::default()
     };
-    for ((_, time), effective) in ran.iter().zip(&settled.lines) {
-        rows.share(&time.rows, effective * WHOLE);
+    for (((_, (key, time)), effective), paid) in ran.iter().zip(&settled.lines).zip(&settled.paid) {
+        let mut left = *effective;
+        for PaidBy { commitment, value, share } in paid.iter().filter(|_| bill.by_instance) {
+            let Some(commitment) = bill.commitments.get(*commitment) else { continue };
+            if matches!(commitment.terms, Terms::Capacity(_)) {
+                continue;
+            }
+            let whole = i128::from(key.rate.0) * i128::from(time.node_seconds);
+            let parts = time.rows.iter().map(|(from, weight)| (*from, weight.part(*value, whole)));
+            let parts: Vec<(usize, Weight)> = parts.filter(|(_, part)| part.parts > 0).collect();
+            if parts.is_empty() {
+                continue;
+            }
+            left -= share;
+            let name: Arc<str> = commitment.name.as_str().into();
+            let moved = parts.into_iter().map(|(from, part)| (rows.move_to(from, &name, part, key.rate), part));
+            let moved: BTreeMap<usize, Weight> = moved.collect();
+            rows.share(&moved, share * WHOLE);
+        }
+        rows.share(&time.rows, left * WHOLE);
     }
     for (key, time) in lines.iter().filter(|(key, _)| spec(key.market).is_none()) {
         rows.share(&time.rows, i128::from(key.rate.0) * i128::from(time.node_seconds) * WHOLE);
     }
     for (commitment, unused) in bill.commitments.iter().zip(&settled.unused).filter(|(_, unused)| **unused != 0) {
-        let at = rows.at(RowKey { of: Use::Unused { commitment: commitment.name.clone() }, instance: None });
+        let at = rows.at(RowKey { of: Use::Unused { commitment: commitment.name.clone() }, instance: None, paid_by: None });
         rows.of(at).effective += unused * WHOLE;
     }
 }
@@ -320,6 +364,7 @@ fn pay(rows: &mut Rows, (from, to): (i64, i64), lines: &BTreeMap<LineKey<'_>, Li
 #[derive(Debug, Default)]
 struct Rows {
     places: BTreeMap<RowKey, usize>,
+    keys: Vec<RowKey>,
     sums: Vec<Sums>,
     none: Sums,
 }
@@ -327,15 +372,35 @@ struct Rows {
 impl Rows {
     fn at(&mut self, key: RowKey) -> usize {
         let next = self.sums.len();
-        let at = *self.places.entry(key).or_insert(next);
-        if at == next {
-            self.sums.push(Sums::default());
+        match self.places.get(&key) {
+            Some(at) => *at,
+            None => {
+                self.keys.push(key.clone());
+                self.sums.push(Sums::default());
+                self.places.insert(key, next);
+                next
+            }
         }
-        at
     }
 
     fn of(&mut self, at: usize) -> &mut Sums {
         self.sums.get_mut(at).unwrap_or(&mut self.none)
+    }
+
+    /// Moves a part of a row to the row of the same that a discount paid for; where that is.
+    fn move_to(&mut self, from: usize, discount: &Arc<str>, part: Weight, rate: UsdPerHour) -> usize {
+        let Some(key) = self.keys.get(from) else { return from };
+        let to = self.at(RowKey { paid_by: Some(Arc::clone(discount)), ..key.clone() });
+        let contracted = part.parts * i128::from(rate.0);
+        for (at, sign) in [(from, -1), (to, 1)] {
+            let of = self.of(at);
+            of.node += sign * part.parts;
+            of.gpu += sign * part.gpu;
+            of.list += sign * part.list;
+            of.contracted += sign * contracted;
+            of.unlisted += sign * part.unlisted;
+        }
+        to
     }
 
     /// Splits what a line costs over its rows, by their time.
@@ -349,7 +414,11 @@ impl Rows {
         }
     }
 
-    fn rounded(self) -> Vec<DayRow> {
+    fn rounded(mut self) -> Vec<DayRow> {
+        // Discounts paid for all of what is left of nothing.
+        let sums = std::mem::take(&mut self.sums);
+        self.places.retain(|_, at| sums.get(*at).is_some_and(|of| of.node != 0 || of.effective != 0));
+        self.sums = sums;
         let of = |at: &usize| self.sums.get(*at).copied().unwrap_or_default();
         let exact: Vec<Sums> = self.places.values().map(of).collect();
         let money = |kind: fn(&Sums) -> i128| {

@@ -4,6 +4,7 @@
 //! held them and over the commitments that paid; its rows add up to the bill to the micro-dollar, whichever way they are grouped.
 
 mod allocate;
+pub mod billed;
 mod day;
 mod gpu_use;
 mod kept;

@@ -10,7 +10,8 @@ use stoker_core::base::units::{MiB, Milli, UsdMicros, UsdPerHour};
 use stoker_core::facts::reading::Permille;
 use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::PriceBook;
-use stoker_core::policy::rules::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
+use stoker_core::policy::TypePattern;
+use stoker_core::policy::rules::commitment::{Capacity, Commitment, CommittedNodes, CommittedSpend, Paid, Terms};
 
 use super::*;
 use crate::rollup::{self, Cell, Levels, NodeHour, Owner, Unattributed, Unit};
@@ -243,6 +244,61 @@ fn a_commitment_half_used_that_begins_at_noon() {
     assert_eq!(of["unused commitments"].effective, dollars(24_000));
     let all = total(&rows);
     assert_eq!((all.effective, all.contracted, all.list), (dollars(86_400), dollars(76_800), dollars(76_800)));
+}
+
+/// The same by machine, with a plan of $8 an hour at half of the price in the place of the reserved instances: from noon on it pays for $16
+/// of $32 an hour, half of the node's time. What it paid is a row of its own: 6 h of 12, $192 at list, $96 with the plan; the row without
+/// it has 18 h and 12 × $32 + 12 × $16 = $576. Both are what the node cost, and the day is as much as by pool.
+#[test]
+fn what_a_discount_paid_is_a_row_of_its_own_by_machine() {
+    let plan = CommittedSpend {
+        family: None,
+        rate: UsdPerHour(8_000_000),
+        discounts: vec![(TypePattern::Exact(place().instance_type), Milli(500))],
+    };
+    let plan = Commitment { name: "plan".into(), terms: Terms::Spend(plan), ..reserved(1, 0, Some(12 * H)) };
+    let spans = [span(0, (0, DAY), NodeState::Held, CapacityType::OnDemand, 32)];
+    let (prices, on_demand, known) = (prices(), on_demand(), always());
+    let rows = |by_instance| {
+        let bill = Bill {
+            commitments: std::slice::from_ref(&plan),
+            prices: &prices,
+            on_demand: &on_demand,
+            pods_known: &known,
+            known: &known,
+            gpu_use: &GpuUse::default(),
+            by_instance,
+        };
+        roll_up((0, DAY), &spans, &BTreeMap::new(), &bill)
+    };
+    let by_machine = rows(true);
+    let of = |row: &DayRow| {
+        (row.key.paid_by.as_deref().map(str::to_owned), row.node_parts / PARTS, row.list, row.contracted, row.effective)
+    };
+    assert_eq!(
+        by_machine.iter().map(of).collect::<Vec<_>>(),
+        [
+            (None, 18 * H, dollars(57_600), dollars(57_600), dollars(57_600)),
+            (Some("plan".to_owned()), 6 * H, dollars(19_200), dollars(19_200), dollars(9_600)),
+        ]
+    );
+    assert_eq!(total(&by_machine), total(&rows(false)));
+    // Reserved instances pay for all of it from noon on, and what was before is left.
+    let ri = reserved(1, 20, Some(12 * H));
+    let bill = Bill {
+        commitments: std::slice::from_ref(&ri),
+        prices: &prices,
+        on_demand: &on_demand,
+        pods_known: &known,
+        known: &known,
+        gpu_use: &GpuUse::default(),
+        by_instance: true,
+    };
+    let by_machine = roll_up((12 * H, DAY), &spans, &BTreeMap::new(), &bill);
+    assert_eq!(
+        by_machine.iter().map(of).collect::<Vec<_>>(),
+        [(Some("ri".to_owned()), 12 * H, dollars(38_400), dollars(38_400), dollars(24_000))]
+    );
 }
 
 /// A node for 30 of 60 minutes uses half of a reserved instance of $20 an hour: $10 used, $10 not. Clouds bill by the hour: two nodes for

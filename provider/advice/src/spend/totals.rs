@@ -182,7 +182,7 @@ pub fn spread(rows: &[DayRow]) -> Vec<DayRow> {
             };
             let (list, contracted, effective) = (UsdMicros(list), UsdMicros(contracted), UsdMicros(effective));
             let (read, wasted) = (UsdMicros(read), UsdMicros(wasted));
-            let key = RowKey { of, instance: row.key.instance.clone() };
+            let key = RowKey { of, instance: row.key.instance.clone(), paid_by: row.key.paid_by.clone() };
             put(&mut all, DayRow { key, node_parts, gpu_parts, list, contracted, effective, unlisted_parts, read, wasted });
         }
     }

@@ -18,7 +18,7 @@ mod tests;
 mod tranche;
 
 pub(crate) use alike::Alike;
-pub use bill::{RanNodes, Settled, settle};
+pub use bill::{PaidBy, RanNodes, Settled, settle};
 pub use cover::{Amount, Committed, Line, LineCover, Use};
 pub use ending::nodes_on_ending;
 pub use history::UsedHour;

@@ -69,6 +69,10 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
     tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
     let (sources, feeds) =
         feeds::start(&mut setup, &restored.memory, suppliers, listeners.probes.is_some(), &mut parts).await?;
+    if setup.options.opencost_metrics {
+        let pods = feeds.cluster.as_ref().map(|cluster| cluster.feed.gpu_pods());
+        parts.metrics.opencost(&mut parts.registry, pods);
+    }
     let (readings_writer, pods, days, reader) = (journal.readings(), journal.pods(), journal.days(), journal.reader());
     if !setup.options.clock.is_moved_by_hand() {
         let check = journal::check(reader.clone(), Arc::clone(&feeds.observer), setup.options.clock.clone());

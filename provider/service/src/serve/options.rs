@@ -43,6 +43,9 @@ pub struct Options {
     /// Whether the side port serves `/debug`: all that the autoscaler is shown, to whoever reaches
     /// it.
     pub debug: bool,
+    /// Whether `/metrics` has costs and allocation under OpenCost's names too. OpenCost itself has the same names, and sums over both
+    /// would be twice what is paid.
+    pub opencost_metrics: bool,
     /// The console on the side port; not served when absent.
     pub console: Option<ConsoleOptions>,
     /// The cluster.
@@ -74,6 +77,7 @@ impl Options {
             probes: None,
             http: SocketAddr::from(([127, 0, 0, 1], 0)),
             debug: false,
+            opencost_metrics: false,
             console: None,
             kube: KubeOptions::None,
             prometheus: None,

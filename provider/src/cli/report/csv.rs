@@ -8,7 +8,7 @@ use stoker_advice::spend::{DAY, DayRow, Holder, KeptDay, NodeState, PARTS, Use};
 use stoker_core::base::units::UsdMicros;
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::Policy;
-use stoker_core::policy::rules::commitment::Terms;
+use stoker_core::policy::rules::commitment::{Commitment, Terms};
 
 use super::figures::{Line, Report};
 use crate::cli::exit::CliError;
@@ -81,15 +81,15 @@ const COLUMNS: [&str; 61] = [
 ];
 
 /// A text as a cell that no spreadsheet takes for a formula.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() }
 }
 
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> CliError {
+pub(super) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> CliError {
     CliError::Failed { doing: "the report could not be written as CSV".into(), source: error.into() }
 }
 
-fn finish(writer: Writer<Vec<u8>>) -> Result<String, CliError> {
+pub(super) fn finish(writer: Writer<Vec<u8>>) -> Result<String, CliError> {
     let bytes = writer.into_inner().map_err(|error| failed(error.into_error()))?;
     String::from_utf8(bytes).map_err(failed)
 }
@@ -170,11 +170,12 @@ impl Row<'_> {
                 sold_by(&mut cells, place.cloud.as_str());
                 let price = |cost: UsdMicros| unit_price(cost, *node_parts);
                 let sku = format!("{}/{}", place.instance_type, market.capacity_type);
+                let description = format!("{} {} in pool {pool}: {state}", place.instance_type, market.capacity_type);
                 cells.extend([
                     ("AvailabilityZone", cell(place.zone.as_str())),
                     ("RegionId", cell(place.region.as_str())),
                     ("RegionName", cell(place.region.as_str())),
-                    ("ChargeDescription", format!("{} {} in pool {pool}: {state}", place.instance_type, market.capacity_type)),
+                    ("ChargeDescription", cell(&description)),
                     ("ConsumedQuantity", hours_of.clone()),
                     ("ConsumedUnit", "Hours".to_owned()),
                     ("PricingQuantity", hours_of),
@@ -207,6 +208,10 @@ impl Row<'_> {
                         cells.insert("CapacityReservationStatus", "Used".to_owned());
                     }
                 }
+                if let Some(name) = &key.paid_by {
+                    self.discount(&mut cells, name, "Used");
+                    cells.insert("ChargeDescription", cell(&format!("{description}, paid by {name}")));
+                }
                 if let Holder::Pods { namespace, workload, labels } = holder {
                     let tags: BTreeMap<&str, &str> = labels.iter().collect();
                     // It begins with a brace, so that no spreadsheet reads it as a formula.
@@ -227,7 +232,6 @@ impl Row<'_> {
     fn unused(&self, cells: &mut BTreeMap<&'static str, String>, name: &str) {
         let known = self.policy.commitments.iter().find(|commitment| commitment.name == name);
         sold_by(cells, known.map_or("unknown", |commitment| commitment.cloud.as_str()));
-        let kind = known.map_or_else(String::new, |commitment| commitment.kind().as_str().to_owned());
         let id = cell(name);
         cells.extend([
             ("ChargeDescription", cell(&format!("{name}: unused"))),
@@ -240,15 +244,41 @@ impl Row<'_> {
             cells.insert("PricingCategory", "Standard".to_owned());
             return;
         }
+        self.discount(cells, name, "Unused");
+    }
+
+    /// The discount that a charge is for, and how much of it, used or not.
+    fn discount(&self, cells: &mut BTreeMap<&'static str, String>, name: &str, status: &str) {
+        let known = self.policy.commitments.iter().find(|commitment| commitment.name == name);
         let is_spend = known.is_some_and(|commitment| matches!(commitment.terms, Terms::Spend(_)));
+        let kind = known.map_or_else(String::new, |commitment| commitment.kind().as_str().to_owned());
         cells.extend([
             ("CommitmentDiscountCategory", if is_spend { "Spend" } else { "Usage" }.to_owned()),
-            ("CommitmentDiscountId", id.clone()),
-            ("CommitmentDiscountName", id),
-            ("CommitmentDiscountStatus", "Unused".to_owned()),
+            ("CommitmentDiscountId", cell(name)),
+            ("CommitmentDiscountName", cell(name)),
+            ("CommitmentDiscountStatus", status.to_owned()),
             ("CommitmentDiscountType", kind),
             ("PricingCategory", "Committed".to_owned()),
         ]);
+        if let Some((quantity, unit)) = known.and_then(|commitment| self.quantity(commitment)) {
+            cells.extend([("CommitmentDiscountQuantity", quantity), ("CommitmentDiscountUnit", unit.to_owned())]);
+        }
+    }
+
+    /// How much of a discount a charge is for, and in which unit. By count it is hours, and of what nothing used so many as it costs.
+    fn quantity(&self, commitment: &Commitment) -> Option<(String, &'static str)> {
+        let DayRow { key, effective, node_parts, gpu_parts, .. } = self.of;
+        let (number, rate, parts, unit) = match &commitment.terms {
+            Terms::Spend(_) => return Some((usd(*effective), "USD")),
+            Terms::Nodes(nodes) => (nodes.nodes, nodes.rate, *node_parts, "Hours"),
+            Terms::Gpus(gpus) => (gpus.gpus, gpus.rate, *gpu_parts, "GPU Hours"),
+            Terms::Capacity(_) => return None,
+        };
+        if key.paid_by.is_some() {
+            return Some((hours(parts), unit));
+        }
+        let millionths = (i128::from(effective.0) * i128::from(number) * 1_000_000).checked_div(i128::from(rate.0))?;
+        Some((Money::from(UsdMicros(i64::try_from(millionths).ok()?)).usd, unit))
     }
 }
 

@@ -101,7 +101,8 @@ mod tests {
             unknown_because: why.map(str::to_owned),
         };
         let cost = UnitCost { counted: 1_620_000, per: 1_000, price: UsdMicros(55_555) };
-        let shown = "Unit cost of pool recs: $0.0556 for a thousand requests (1620000 of them; qps is known of 90.0 % of the time)";
+        let shown =
+            "Unit cost of pool recs: $0.0556 for a thousand requests (1620000 of them; qps is known of 90.0 % of the time)";
         assert_eq!(line(Some(cost), None).shown(), Ok(shown.to_owned()));
         let unknown = "what requests of pool recs cost: signal qps: it has no samples in that time";
         assert_eq!(line(None, Some("it has no samples in that time")).shown(), Err(unknown.to_owned()));

@@ -15,7 +15,7 @@ use crate::catalogue::reach::Reach;
 use crate::market::offer::{CapacityType, InstanceSpec, Place};
 use crate::policy::rules::commitment::{Commitment, Paid, Terms};
 
-pub use settle::{RanNodes, Settled, settle};
+pub use settle::{PaidBy, RanNodes, Settled, settle};
 
 /// The discounts in the order in which a bill applies them: by count (zonal, regional, by GPU), then plans (of a family, of a cloud).
 pub(super) fn order(commitments: &[Commitment]) -> Vec<usize> {

@@ -2,6 +2,7 @@
 //! for them. Dashboards and alerts join what GPU exporters tell of a node with these, by the label `node`.
 
 mod floors;
+pub(super) mod opencost;
 #[cfg(test)]
 mod tests;
 mod verdicts;

@@ -1,6 +1,7 @@
 //! What is counted and timed as it happens, and the one way to do it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -14,14 +15,17 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 use stoker_core::base::ids::{NodeName, PoolName};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::plan::JournalFault;
+use tokio::sync::watch;
 
 use super::fleet::Fleet;
+use super::fleet::opencost::OpenCost;
 use super::labels::{
     Certificate, DecisionKind, DeleteRefusal, LaunchResult, Method, OrderResult, OrderSource, PassResult, ReclaimSource,
     RpcCode,
 };
 use super::published::{Feed, Published, View};
 use crate::clock::Clock;
+use crate::kube::feed::GpuPods;
 
 /// Label names with values from the enums of `labels`, so that no client can make a time series.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -384,6 +388,12 @@ impl Metrics {
     /// Replaces the gauges of groups, nodes and spending all at once: what is not in `view` is gone from the next scrape.
     pub fn publish(&self, view: View) {
         self.published.replace(view);
+    }
+
+    /// Shows costs and allocation under OpenCost's names as well, in the registry of all names; `pods` are the GPU pods. A pod has a series
+    /// while it holds a node, so that there are never more of them than the nodes have GPUs or slices.
+    pub fn opencost(&self, registry: &mut Registry, pods: Option<watch::Receiver<Arc<GpuPods>>>) {
+        registry.register_collector(Box::new(OpenCost { published: self.published.clone(), pods }));
     }
 
     /// What the gauges of single nodes, GPUs, quotas and prices are worked out from at the next scrapes.

@@ -113,6 +113,10 @@ impl Published {
         self.lock().fleet = Some(fleet);
     }
 
+    pub(super) fn last_fleet(&self) -> Option<Fleet> {
+        self.lock().fleet.clone()
+    }
+
     pub(super) fn follow(&self, feed: Feed, newest: impl Fn() -> Option<Timestamp> + Send + Sync + 'static) {
         self.lock().feeds.insert(feed, NewestFacts(Arc::new(newest)));
     }

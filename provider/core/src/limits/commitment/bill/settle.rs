@@ -30,10 +30,23 @@ pub struct RanNodes<'a> {
 pub struct Settled {
     /// What each use costs, in the order given: what is due beside the commitments, and its part of what they cost.
     pub lines: Vec<i128>,
+    /// What commitments paid of each use, in the order given.
+    pub paid: Vec<Vec<PaidBy>>,
     /// What each commitment costs that is not used, in the policy's order. Capacity billed on demand costs so much while it stands empty.
     pub unused: Vec<i128>,
     /// What each commitment costs in that time, used or not, in the policy's order; nothing for capacity billed on demand.
     pub cost: Vec<i128>,
+}
+
+/// What a commitment paid of a use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaidBy {
+    /// The commitment, by its place in the policy.
+    pub commitment: usize,
+    /// What that would have cost without it.
+    pub value: i128,
+    /// Its part of what the commitment costs, which is in the line's cost.
+    pub share: i128,
 }
 
 /// What nodes that ran within `seconds` cost, by the rules of the bill. `wall` is the beginning of that time, within which no commitment
@@ -135,6 +148,7 @@ impl Billing<'_> {
             }
         }
         let mut cost = vec![0_i128; self.commitments.len()];
+        let mut paid_by: Vec<Vec<PaidBy>> = vec![Vec::new(); ran.len()];
         for (at, commitment) in self.commitments.iter().enumerate().filter(|(_, commitment)| commitment.is_active(self.wall)) {
             let rate = match &commitment.terms {
                 Terms::Nodes(nodes) => nodes.rate,
@@ -151,9 +165,15 @@ impl Billing<'_> {
             let shares = share_out(used, &weights);
             // What is used of it and pays for nothing of ours, it pays for nobody here.
             let mut not_shared = used - shares.iter().sum::<i128>();
-            for ((payee, _), share) in payees.iter().zip(shares) {
+            for ((payee, value), share) in payees.iter().zip(shares) {
                 let to = match payee {
-                    Payee::Line(line) => due.get_mut(*line),
+                    Payee::Line(line) => {
+                        paid_by
+                            .get_mut(*line)
+                            .into_iter()
+                            .for_each(|of| of.push(PaidBy { commitment: at, value: *value, share }));
+                        due.get_mut(*line)
+                    }
                     Payee::Empty(of) => unused.get_mut(*of),
                 };
                 match to {
@@ -166,7 +186,7 @@ impl Billing<'_> {
                 *cost += i128::from(rate.0);
             }
         }
-        Settled { lines: due, unused, cost }
+        Settled { lines: due, paid: paid_by, unused, cost }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use stoker_advice::rollup::{GpuPod, Owner, PodLabels};
 use stoker_core::base::ids::{
     Cloud, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, Region, SignalName, SupplierName,
     ZoneId,
@@ -18,8 +19,12 @@ use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::state::node_verdict::Verdict;
 use stoker_core::state::record::{PodsSeen, Purchase};
 use stoker_core::state::shortfall::NodeShortfall;
+use tokio::sync::watch;
 
 use super::*;
+use crate::kube::feed::{BoundGpuPod, GpuPods};
+use crate::kube::pods::Requests;
+use crate::kube::thin::Asks;
 use crate::publish::telemetry::{Metrics, StateDisk};
 
 const GROUP: &str = "infer.g6-12xlarge.use1-az1";
@@ -193,6 +198,52 @@ fn nodes_gpus_floors_quotas_and_prices_are_told() {
     }
 }
 
+/// GPU pods as the watch tells them: each with its node and its GPUs.
+fn holding(pods: &[(&str, &str, u64)]) -> watch::Receiver<Arc<GpuPods>> {
+    let bound = |(name, node, gpus): &(&str, &str, u64)| {
+        let owner = Owner { namespace: "ml".into(), name: "train".into() };
+        let (name, uid) = (Arc::from(*name), Some(Arc::from(format!("uid-{name}"))));
+        let labels = PodLabels::default();
+        let pod = GpuPod { name: Arc::clone(&name), uid, owner, labels, units: None, started_after: None };
+        let requests = Requests { gpus: *gpus, ..Requests::default() };
+        let asks = Asks { node: (*node).to_owned(), requests: Some(requests), ..Asks::default() };
+        (name, BoundGpuPod { pod, asks: Arc::new(asks) })
+    };
+    watch::channel(Arc::new(pods.iter().map(bound).collect())).1
+}
+
+/// A node of four GPUs at $4 an hour: $1 for each. `a` holds three of them; what claims hold is not known by number, and what sits on
+/// nodes of others is not Stoker's.
+#[test]
+fn costs_and_allocation_are_told_under_opencosts_names() {
+    let now = Timestamp::now();
+    let memory = Memory { records: [(RecordId(0), joined(0, now, true))].into(), ..Memory::default() };
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    metrics.opencost(&mut registry, Some(holding(&[("ml/a", "node-0", 3), ("ml/b", "node-0", 0), ("ml/c", "theirs", 8)])));
+    let scrape = |registry: &Registry| {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        text
+    };
+    assert!(!scrape(&registry).contains("hourly_cost"), "before the first pass nothing is known");
+    metrics.fleet(Fleet { catalogue: catalogue(now), memory: Arc::new(memory), cluster: None, floors: Vec::new() });
+    let text = scrape(&registry);
+    let node = "{instance=\"node-0\",node=\"node-0\",instance_type=\"g6.12xlarge\",region=\"us-east-1\",\
+                provider_id=\"aws:///use1-az1/i-0\",arch=\"amd64\"}";
+    let pod = "{namespace=\"ml\",pod=\"a\",instance=\"node-0\",node=\"node-0\",uid=\"uid-ml/a\"}";
+    for (series, expected) in [
+        (format!("node_total_hourly_cost{node}"), 4.0),
+        (format!("node_gpu_hourly_cost{node}"), 1.0),
+        (format!("node_gpu_count{node}"), 4.0),
+        (format!("kubecost_node_is_spot{node}"), 0.0),
+        (format!("container_gpu_allocation{pod}"), 3.0),
+    ] {
+        assert_eq!(value(&text, &series), Some(expected), "{series} in\n{text}");
+    }
+    assert_eq!(text.matches("\ncontainer_gpu_allocation{").count(), 1, "{text}");
+}
+
 #[test]
 fn a_warm_floor_is_told_with_its_cost_and_what_is_missing() {
     let now = Timestamp::now();
@@ -333,6 +384,7 @@ fn the_page_of_metrics_has_all_that_a_scrape_shows() {
     memory.shortfalls.insert((PoolName::new("infer").unwrap(), instance_type), Arc::new(lacks));
     let cluster = Some(Arc::new(ClusterFacts { nodes: nodes.into() }));
     metrics.fleet(Fleet { catalogue: catalogue(now), memory: Arc::new(memory), cluster, floors });
+    metrics.opencost(&mut registry, Some(holding(&[("ml/a", "node-0", 3)])));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     let page = format!(
@@ -340,6 +392,9 @@ fn the_page_of_metrics_has_all_that_a_scrape_shows() {
          ```sh\ncurl -s http://127.0.0.1:8088/metrics\n```\n\n\
          A series with nothing to show is absent: what is unknown is never zero. A histogram has `_bucket`,\n\
          `_sum` and `_count`. What a probe serves itself is on [its own page](../../probe/README.md#metrics).\n\n\
+         Names without `stoker_` are OpenCost's, with its labels, for dashboards that read those. They are\n\
+         there with `--opencost-metrics` only: beside OpenCost every sum would count twice. A pod has a\n\
+         series while it holds a node, and so there are at most as many as nodes have GPUs or slices.\n\n\
          | metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n{}",
         rows(&text)
     );
