@@ -22,7 +22,7 @@ struct Text {
 impl Text {
     /// A series of a metric, where it has a value so many seconds before the end.
     fn series(&mut self, series: &str, value: impl Fn(i64) -> Option<f64>) {
-        for ago in (0..2 * DAY).step_by(60).rev().map(|ago| ago + 30).filter(|ago| !GAP.contains(ago)) {
+        for ago in (0..2 * DAY / 60).rev().map(|minute| minute * 60 + 30).filter(|ago| !GAP.contains(ago)) {
             if let Some(value) = value(ago) {
                 writeln!(self.text, "{series} {value} {}", self.end - ago).unwrap();
             }

@@ -264,6 +264,7 @@ mod tests {
                     holder: Holder::Unknown,
                 },
                 instance: None,
+                paid_by: None,
             },
             node_parts: 24 * 3_600 * PARTS,
             gpu_parts: 24 * 3_600 * PARTS,
