@@ -372,15 +372,13 @@ struct Rows {
 impl Rows {
     fn at(&mut self, key: RowKey) -> usize {
         let next = self.sums.len();
-        match self.places.get(&key) {
-            Some(at) => *at,
-            None => {
-                self.keys.push(key.clone());
-                self.sums.push(Sums::default());
-                self.places.insert(key, next);
-                next
-            }
+        if let Some(at) = self.places.get(&key) {
+            return *at;
         }
+        self.keys.push(key.clone());
+        self.sums.push(Sums::default());
+        self.places.insert(key, next);
+        next
     }
 
     fn of(&mut self, at: usize) -> &mut Sums {

@@ -58,14 +58,12 @@ impl Exact {
             if power >= MOST_DIGITS {
                 return Err(BadNumber::TooLarge);
             }
-            match u32::try_from(power + i64::from(DECIMALS)) {
-                Ok(at) => units += digit * 10_i128.pow(at),
+            let Ok(at) = u32::try_from(power + i64::from(DECIMALS)) else {
                 // The first digit that is not kept rounds; the rest is less than it.
-                Err(_) => {
-                    units += i128::from(power == -i64::from(DECIMALS) - 1 && digit >= 5);
-                    break;
-                }
-            }
+                units += i128::from(power == -i64::from(DECIMALS) - 1 && digit >= 5);
+                break;
+            };
+            units += digit * 10_i128.pow(at);
         }
         Ok(Self(if is_negative { -units } else { units }))
     }

@@ -129,7 +129,7 @@ fn spot_differs_by_hours_and_price() {
     assert_eq!(parts(&of.total), [(Part::Hours, cents(1_200)), (Part::Price, cents(-300))]);
 }
 
-/// Without ContractedCost nothing tells discounts from commitments: $40 against $36 is the price. Without hours, they are in it too.
+/// Without `ContractedCost` nothing tells discounts from commitments: $40 against $36 is the price. Without hours, they are in it too.
 #[test]
 fn what_the_bill_does_not_tell_is_not_made_up() {
     let rows = [ran("aws:///use1-az1/i-0", CapacityType::OnDemand, 10, [4_000, 4_000, 4_000])];

@@ -1,6 +1,7 @@
 //! The comparison as people and programs read it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use ::csv::Writer;
 use jiff::Timestamp;
@@ -243,7 +244,7 @@ fn text(of: &Billed) -> String {
     let more = compared.total.difference();
     let word = if more.0 < 0 { "less" } else { "more" };
     let difference = UsdMicros(more.0.saturating_abs());
-    text += &format!("{calculated} calculated, {billed} billed, {difference} {word}; {invoiced} on the invoice\n\n");
+    let _ = writeln!(text, "{calculated} calculated, {billed} billed, {difference} {word}; {invoiced} on the invoice\n");
     let row = |word: &str, amount: UsdMicros, what: &str| vec![word.to_owned(), amount.to_string(), what.to_owned()];
     let mut rows = vec![row("calculated", *calculated, "by Stoker, with commitments")];
     rows.extend(parts.iter().map(|(part, amount)| row(words(*part).0, *amount, words(*part).1)));
@@ -294,7 +295,7 @@ fn machines(of: &Compared) -> String {
     let header = ["MACHINE", "POOL", "HOURS", "BILLED-HOURS", "CALCULATED", "BILLED", "MORE", "WHY"];
     let mut text = "\n".to_owned() + &table(&header, &["HOURS", "BILLED-HOURS", "CALCULATED", "BILLED", "MORE"], rows);
     if let Some(more) = of.machines.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        text += &format!("and {} with less of a difference: -o csv has all\n", count(more, "machine"));
+        let _ = writeln!(text, "and {} with less of a difference: -o csv has all", count(more, "machine"));
     }
     text
 }
@@ -312,7 +313,7 @@ fn others(of: &Compared) -> String {
     let rows = others.iter().take(SHOWN).map(row).collect();
     let mut text = "\n".to_owned() + &table(&["BESIDE", "BILLED", "INVOICED", "SERVICE"], &["BILLED", "INVOICED"], rows);
     if let Some(more) = others.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        text += &format!("and {more} more: -o csv has all\n");
+        let _ = writeln!(text, "and {more} more: -o csv has all");
     }
     text
 }

@@ -243,12 +243,16 @@ impl<R: Read> Read for Watched<R> {
 struct Columns(Vec<Option<usize>>);
 
 impl Columns {
-    /// Finds the columns by the header, whatever the case of its names: some tools write all of them small.
+    /// Finds the columns by the header. Some tools write all names small; where a name is there as FOCUS writes it, that is the column.
     fn of(header: &ByteRecord, path: &Path, faults: &mut BillFaults) -> Option<Self> {
         let find = |name: &str| {
-            let is_it = |cell: &[u8]| cell.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
-            let mut at = header.iter().enumerate().filter(|(_, cell)| is_it(cell)).map(|(at, _)| at);
-            (at.next(), at.next().is_some())
+            let places = |is_it: fn(&[u8], &[u8]) -> bool| {
+                let named = header.iter().enumerate().filter(|(_, cell)| is_it(cell.trim_ascii(), name.as_bytes()));
+                let mut at = named.map(|(at, _)| at);
+                (at.next(), at.next().is_some())
+            };
+            let exact = places(|cell, name| cell == name);
+            if exact.0.is_some() { exact } else { places(<[u8]>::eq_ignore_ascii_case) }
         };
         let has = |name: &str| find(name).0.is_some();
         let missing: Vec<&str> =

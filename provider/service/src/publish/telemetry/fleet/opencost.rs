@@ -54,7 +54,7 @@ impl OpenCost {
     fn encode_pods(&self, encoder: &mut DescriptorEncoder<'_>, fleet: &Fleet) -> fmt::Result {
         let Some(pods) = self.pods.as_ref().map(|pods| Arc::clone(&pods.borrow())) else { return Ok(()) };
         let nodes = fleet.nodes();
-        let held = pods.iter().filter_map(|(name, bound)| {
+        let series = pods.iter().filter_map(|(name, bound)| {
             let ((namespace, pod), node) = (name.split_once('/')?, nodes.get(bound.asks.node.as_str())?);
             let requests = bound.asks.requests.as_ref()?;
             let units = units_of(u32::try_from(requests.gpus).unwrap_or(u32::MAX), &requests.slices);
@@ -73,7 +73,7 @@ impl OpenCost {
             Some((labels, f64::from(units.min(all)) * f64::from(node.group.spec.advertised_gpus()) / f64::from(all)))
         });
         let help = "GPUs that a pod holds, of shared ones its part; with --opencost-metrics";
-        gauges(encoder, "container_gpu_allocation", help, None, held)
+        gauges(encoder, "container_gpu_allocation", help, None, series)
     }
 }
 
