@@ -12,14 +12,14 @@ use stoker_core::base::ids::ClusterName;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::market::offer::{CapacityType, Market};
 use stoker_core::market::price::Entry;
-use stoker_core::policy::Policy;
+use stoker_core::policy::{Policy, UnknownQuota};
 use stoker_service::api::console::Table;
 use stoker_service::feeds::prometheus::history::{Ask, Past};
 use stoker_service::feeds::prometheus::{Asker, Connection};
 use stoker_service::init::{self, Source};
 use stoker_service::policy_file;
 use stoker_service::price_tables::PriceTables;
-use stoker_service::print::{count, paragraph};
+use stoker_service::print::{count, paragraph, wrapped};
 use stoker_sim::demand::{Pod, Resources, Service};
 
 use super::table::{hours, percent};
@@ -200,6 +200,9 @@ impl Report {
         (from, until): (Timestamp, Timestamp),
     ) -> Result<Self, CliError> {
         tables.prices = past.sold(&tables.prices).into();
+        for facts in tables.facts.values_mut() {
+            facts.clouds.extend(tables.prices.entries().map(|(market, _)| market.place.cloud.clone()));
+        }
         let spot = |market: &Market| -> Option<UsdPerHour> {
             match tables.entry(market) {
                 Some(Entry::Price(quote)) => Some(quote.price),
@@ -298,10 +301,8 @@ impl Report {
         );
         text += &text_of(self.lines());
         if let Some(played) = &self.before_after {
-            for sentence in played.sentences() {
-                text += &format!("\n{sentence}");
-            }
             text.push('\n');
+            text.extend(played.sentences().iter().map(|sentence| wrapped("", sentence)));
             for grid in played.grids() {
                 text.push('\n');
                 text += &text_of(grid);
@@ -351,15 +352,15 @@ impl Report {
         Table {
             caption: "By type".to_owned(),
             header: header.map(str::to_owned).to_vec(),
-            numbers: 4..11,
+            numbers: 4..10,
             rows: self.by_type.iter().map(row).collect(),
         }
     }
 }
 
-const ASSUMED: &str = "Nodes cost the list price of their type and region, spot nodes what the simulated markets say, without discounts and \
+const ASSUMED: &str = "Nodes cost the list price of their type and region, reserved ones too, and spot nodes what the simulated markets say, without discounts and \
                        commitments. Each pod needs the GPU model that it ran on, runs as long as it did, and may run on any node of its \
-                       pool. A month has 730 hours like those that are known.";
+                       pool. Quotas have room for the nodes that ran. A month has 730 hours like those that are known.";
 
 fn usd(money: &Money) -> String {
     stoker_core::base::units::UsdMicros(money.micro_usd).to_string()
@@ -480,5 +481,15 @@ fn drafted(past: &Past, tables: &PriceTables) -> Result<Policy, CliError> {
         }
         other => CliError::other(other),
     })?;
-    policy_file::parse(DRAFTED, &drafted.text, Some(&tables.prices)).map_err(CliError::other)
+    let mut policy = policy_file::parse(DRAFTED, &drafted.text, Some(&tables.prices)).map_err(CliError::other)?;
+    // No metric tells of quotas. They had room for what ran, and a pool grows to no more nodes than that.
+    policy.unknown_quota = Some(UnknownQuota::Allow);
+    // Nor of reservations: what they cost is not known, and such nodes count at list.
+    for pool in &mut policy.pools {
+        pool.prefer.retain(|bought| *bought != CapacityType::Reserved);
+        if pool.prefer.is_empty() {
+            pool.prefer.push(CapacityType::OnDemand);
+        }
+    }
+    Ok(policy)
 }

@@ -147,9 +147,10 @@ impl BeforeAfter {
         let mut said = Vec::new();
         let before = self.baselines.first();
         let saved = before.and_then(|before| Some((before.usd_per_month(self.seconds), before.saves().next()?)));
+        let than = if self.nodes.is_some() { "" } else { " on a static fleet of the peak" };
         let money = saved.map(|(paid, (saved, least, most))| {
             format!(
-                "{} a month instead of {}, {} saved ({}..{} over {})",
+                "{} a month instead of {}{than}, {} saved ({}..{} over {})",
                 dollars(after.usd_per_month),
                 dollars(paid),
                 dollars(saved),
@@ -167,7 +168,7 @@ impl BeforeAfter {
                 });
                 said.push(format!("The {:.0} nodes: {room}{used}", after.nodes));
             }
-            (None, Some(money)) => said.push(format!("With {}: {money} on a static fleet of the peak", after.policy)),
+            (None, Some(money)) => said.push(format!("With {}: {money}", after.policy)),
             (_, None) => {}
         }
         said
@@ -190,7 +191,7 @@ impl BeforeAfter {
         let policies = Table {
             caption: format!("Played: {}", self.workload),
             header: header.map(str::to_owned).to_vec(),
-            numbers: 1..7,
+            numbers: 1..6,
             rows: self.policies.iter().map(row).collect(),
         };
         let baselines = (!self.baselines.is_empty()).then(|| baselines::grid(&self.baselines));
