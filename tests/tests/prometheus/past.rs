@@ -92,6 +92,7 @@ async fn report(url: &str, args: &[&str]) -> (Option<i32>, Value, String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs prometheus: apt-get install --no-install-recommends prometheus"]
 async fn a_cluster_without_stoker_is_reported_and_played() {
+    stoker_service::listener::install_crypto();
     let dir = TempDir::new().unwrap();
     let end = NOW.parse::<jiff::Timestamp>().unwrap().as_second();
     std::fs::write(dir.path().join("earlier"), blocks(end)).unwrap();

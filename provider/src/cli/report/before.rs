@@ -1,6 +1,7 @@
 //! `stoker report --from-prometheus`: a cluster that has no Stoker yet, by the metrics that a Prometheus kept of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,13 +9,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use stoker_advice::before::{Amounts, Figures, Kind, PodTime, a_month};
+use stoker_advice::rollup::HOUR;
 use stoker_core::base::ids::ClusterName;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::market::offer::{CapacityType, Market};
 use stoker_core::market::price::Entry;
 use stoker_core::policy::{Policy, UnknownQuota};
 use stoker_service::api::console::Table;
-use stoker_service::feeds::prometheus::history::{Ask, Past};
+use stoker_service::feeds::prometheus::history::{Ask, NO_PODS, Past};
 use stoker_service::feeds::prometheus::{Asker, Connection};
 use stoker_service::init::{self, Source};
 use stoker_service::policy_file;
@@ -32,7 +34,7 @@ use crate::cli::simulate::{BeforeAfter, LeftOut, Now, Recorded, Tried, still_run
 const USUAL_DAYS: i64 = 14;
 
 /// What the drafted policy is called.
-const DRAFTED: &str = "a policy drafted from the nodes";
+const DRAFTED: &str = "drafted policy";
 
 /// A Prometheus that is asked.
 #[derive(Debug, Args)]
@@ -114,7 +116,8 @@ struct Sums {
     /// Those of nodes without a known price: they are in no cost.
     unpriced_node_seconds: i64,
     gpu_seconds: i64,
-    held_gpu_seconds: i64,
+    /// Those in which a pod held the GPU; `null` where nothing is known of any pod.
+    held_gpu_seconds: Option<i64>,
     /// GPU-seconds of which readings tell.
     read_gpu_seconds: i64,
     /// How many of those GPUs worked; `null` where none tells.
@@ -130,7 +133,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(amounts: &Amounts, known_seconds: i64) -> Self {
+    fn of(amounts: &Amounts, known_seconds: i64, knows_pods: bool) -> Self {
         let month = |of| a_month(of, known_seconds).map(Money::from);
         let is_priced = amounts.unpriced_node_seconds < amounts.node_seconds;
         let cost = is_priced.then_some(amounts.cost);
@@ -138,7 +141,7 @@ impl Sums {
             node_seconds: amounts.node_seconds,
             unpriced_node_seconds: amounts.unpriced_node_seconds,
             gpu_seconds: amounts.gpu_seconds,
-            held_gpu_seconds: amounts.held_seconds,
+            held_gpu_seconds: knows_pods.then_some(amounts.held_seconds),
             read_gpu_seconds: amounts.read_seconds,
             worked_gpu_seconds: (amounts.read_seconds > 0).then_some(amounts.worked_seconds),
             cost: cost.map(Money::from),
@@ -215,7 +218,8 @@ impl Report {
         let grid = past.observed.grid();
         let first = past.observed.known().first().unwrap_or(0);
         let known_since = Timestamp::from_second(grid.begins(first)).unwrap_or(from);
-        if first > 0 {
+        // Samples seldom begin with the first look.
+        if grid.begins(first) > from.as_second() + HOUR {
             notes.push(format!(
                 "the Prometheus has nothing of the time before {known_since}: how long it keeps samples is its own option"
             ));
@@ -235,6 +239,7 @@ impl Report {
         notes.extend(unpriced(&figures));
         let Figures { seconds, known_seconds, nodes_last, nodes_most, total, ref lines } = figures;
         let (recorded, pods) = recorded(past, &kinds, known_seconds, (from, until));
+        let knows_pods = !past.missing.contains(&NO_PODS);
         let before_after = match played(past, policy, &tables, &kinds, recorded, &figures) {
             Ok(before_after) => Some(before_after),
             // What there was is worth reading without what would be.
@@ -251,7 +256,7 @@ impl Report {
             gpu_model: kind.model.clone(),
             hourly: kind.rate.map(Money::from),
             average_nodes: average(amounts.node_seconds, known_seconds),
-            sums: Sums::of(amounts, known_seconds),
+            sums: Sums::of(amounts, known_seconds, knows_pods),
         };
         Ok(Self {
             from,
@@ -261,7 +266,7 @@ impl Report {
             seconds,
             known_seconds,
             nodes: Nodes { average: average(total.node_seconds, known_seconds), most: nodes_most, last: nodes_last },
-            total: Sums::of(&total, known_seconds),
+            total: Sums::of(&total, known_seconds, knows_pods),
             by_type: lines.iter().map(line).collect(),
             pods,
             before_after,
@@ -272,12 +277,17 @@ impl Report {
     fn table(&self) -> String {
         let day = |at: Timestamp| at.strftime("%Y-%m-%d %H:%MZ").to_string();
         let Sums { gpu_seconds, held_gpu_seconds, read_gpu_seconds, worked_gpu_seconds, .. } = self.total;
-        let mut text = format!("GPU nodes from {} to {}, looked at every ", day(self.known_since), day(self.until));
-        text += &match self.step_seconds {
+        let often = match self.step_seconds {
             60 => "minute".to_owned(),
             3_600 => "hour".to_owned(),
             step => format!("{} min", step / 60),
         };
+        let (from, until) = (day(self.known_since), day(self.until));
+        let mut text = format!("GPU nodes from {from} to {until}, looked at every {often}");
+        let held = held_gpu_seconds.map_or_else(
+            || "how many pods held is unknown".to_owned(),
+            |held| format!("pods held {}, {}", hours(held), share(held, gpu_seconds)),
+        );
         let worked = worked_gpu_seconds.map_or_else(
             || "how many worked is unknown".to_owned(),
             |worked| {
@@ -289,14 +299,13 @@ impl Report {
                 format!("GPUs worked for {}, {}{read}", hours(worked), share(worked, read_gpu_seconds))
             },
         );
-        text += &format!(
-            "\n{:.1} nodes on average, {} at most, {} at the end\n{} GPU-hours; pods held {}, {}; {worked}\n{}\n\n",
+        let _ = write!(
+            text,
+            "\n{:.1} nodes on average, {} at most, {} at the end\n{} GPU-hours; {held}; {worked}\n{}\n\n",
             self.nodes.average,
             self.nodes.most,
             self.nodes.last,
             hours(gpu_seconds),
-            hours(held_gpu_seconds),
-            share(held_gpu_seconds, gpu_seconds),
             self.money()
         );
         text += &text_of(self.lines());
@@ -342,7 +351,7 @@ impl Report {
                 known(line.gpu_model.as_deref()),
                 format!("{:.1}", line.average_nodes),
                 hours(sums.gpu_seconds),
-                share(sums.held_gpu_seconds, sums.gpu_seconds),
+                sums.held_gpu_seconds.map_or_else(|| "unknown".to_owned(), |held| share(held, sums.gpu_seconds)),
                 sums.worked_gpu_seconds.map_or_else(|| "unknown".to_owned(), |worked| share(worked, sums.read_gpu_seconds)),
                 line.hourly.as_ref().map_or_else(|| "unknown".to_owned(), |rate| UsdPerHour(rate.micro_usd).to_string()),
                 amount(sums.cost.as_ref()),
@@ -368,7 +377,8 @@ fn usd(money: &Money) -> String {
 
 /// Which nodes have no known price.
 fn unpriced(figures: &Figures) -> Option<String> {
-    let unpriced = || figures.lines.iter().filter(|(kind, _)| kind.rate.is_none());
+    // That nobody tells what nodes are is said elsewhere.
+    let unpriced = || figures.lines.iter().filter(|(kind, _)| kind.rate.is_none() && kind.instance_type.is_some());
     let names: BTreeSet<String> = unpriced()
         .map(|(kind, _)| {
             let name = |of: &Option<String>| of.clone().unwrap_or_else(|| "unknown".to_owned());
@@ -470,15 +480,13 @@ fn drafted(past: &Past, tables: &PriceTables) -> Result<Policy, CliError> {
     let name = ClusterName::new("before-stoker").map_err(CliError::other)?;
     let drafted = init::draft(Source::Nodes, &name, &past.cluster(), &tables.prices, Timestamp::UNIX_EPOCH);
     let drafted = drafted.map_err(|error| match error {
-        init::InitError::Nothing { what, left_out, .. } => {
-            let place = format!("this cluster of which the price tables know the cloud and the type {}", left_out.join(" "));
-            CliError::NotFound(NotFound {
-                what,
-                name: String::new(),
-                place: place.trim_end().to_owned(),
-                cure: Some("give a policy with --policy".to_owned()),
-            })
-        }
+        // What is missing is said already, each with its cure.
+        init::InitError::Nothing { what, .. } => CliError::NotFound(NotFound {
+            what,
+            name: String::new(),
+            place: "the cluster of which cloud and type are known, and in the price tables".to_owned(),
+            cure: Some("no policy can be drafted; give one with --policy".to_owned()),
+        }),
         other => CliError::other(other),
     })?;
     let mut policy = policy_file::parse(DRAFTED, &drafted.text, Some(&tables.prices)).map_err(CliError::other)?;

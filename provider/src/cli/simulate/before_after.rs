@@ -12,7 +12,7 @@ use stoker_sim::simulate::outcome::Outcome;
 
 use super::super::exit::CliError;
 use super::baselines::{self, Baseline, dollars, mean, month_of};
-use super::figures::{PolicyRow, millionths, rounded};
+use super::figures::{PolicyRow, Run, millionths, rounded};
 use super::recorded::{self, Asked, Recorded};
 use super::workload::Source;
 use super::{BOOT, Played, Rules, SEEDS, Tried, duration, played};
@@ -82,7 +82,7 @@ impl After {
             // Seconds over 3,600, by way of millionths.
             gpu_hours: over(&|outcome| millionths(outcome.bill.gpu_seconds) * 1e6 / 3_600.0),
             idle_percent: over(&|outcome| outcome.idle_percent),
-            wait_p95_seconds: rounded(mean(&row.runs.iter().map(|run| run.wait_p95_seconds()).collect::<Vec<_>>())),
+            wait_p95_seconds: rounded(mean(&row.runs.iter().map(Run::wait_p95_seconds).collect::<Vec<_>>())),
         }
     }
 }
