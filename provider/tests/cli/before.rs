@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use jiff::Timestamp;
@@ -19,6 +20,7 @@ const SERVING: i64 = 4;
 const JOBS: i64 = 9;
 
 /// What the cluster of a test lacks.
+#[expect(clippy::struct_excessive_bools, reason = "one for each kind of series")]
 #[derive(Debug, Clone, Copy, Default)]
 struct Lacks {
     metrics: bool,
@@ -27,6 +29,8 @@ struct Lacks {
     pods: bool,
     /// Names of pods are those of kube-state-metrics itself.
     honour: bool,
+    /// Room for answers with more points than these, where it has any limit of its own.
+    points: Option<i64>,
     /// Everything before this moment.
     before: i64,
     /// Everything from 12:00 to 18:00 of one day.
@@ -42,27 +46,31 @@ const fn works(at: i64) -> bool {
     9 * HOUR <= of_day(at) && of_day(at) < 17 * HOUR
 }
 
+/// The value at a moment, and whether something runs then.
+type ValueAt = Box<dyn Fn(i64) -> Option<i64>>;
+type RunsAt = Box<dyn Fn(i64) -> bool>;
+
 /// The series of a query: labels, and the value at a moment.
-type Series = (Value, Box<dyn Fn(i64) -> Option<i64>>);
+type Series = (Value, ValueAt);
 
 fn always(labels: Value, value: i64) -> Series {
     (labels, Box::new(move |_| Some(value)))
 }
 
 /// The pods: name, its node, and when it runs.
-fn pods() -> Vec<(Value, Box<dyn Fn(i64) -> bool>)> {
+fn pods() -> Vec<(Value, RunsAt)> {
     let key = |name: String, uid: String| json!({ "namespace": "ml", "pod": name, "uid": uid });
     let serving = (0..SERVING).map(|n| {
         let mut labels = key(format!("serve-{n}"), format!("s{n}"));
         labels["node"] = json!(format!("gpu-{n}"));
-        (labels, Box::new(|_| true) as Box<dyn Fn(i64) -> bool>)
+        (labels, Box::new(|_| true) as RunsAt)
     });
     // Another pod each day.
     let jobs = (0..JOBS).flat_map(|n| {
         (20_740..20_760).map(move |day| {
             let mut labels = key(format!("train-{day}-{n}"), format!("{day}{n}"));
             labels["node"] = json!(format!("gpu-{}", SERVING + n));
-            (labels, Box::new(move |at: i64| at.div_euclid(DAY) == day && works(at)) as Box<dyn Fn(i64) -> bool>)
+            (labels, Box::new(move |at: i64| at.div_euclid(DAY) == day && works(at)) as RunsAt)
         })
     });
     serving.chain(jobs).collect()
@@ -102,7 +110,7 @@ fn series(query: &str, lacks: Lacks) -> Vec<Series> {
                 [("cpu", 8_i64), ("memory", 64 << 30)].map(|(resource, value)| {
                     let (mut labels, runs) = (labels.clone(), Arc::clone(&runs));
                     labels["resource"] = json!(resource);
-                    (labels, Box::new(move |at| runs(at).then_some(value)) as Box<dyn Fn(i64) -> Option<i64>>)
+                    (labels, Box::new(move |at| runs(at).then_some(value)) as ValueAt)
                 })
             });
             sizes.collect()
@@ -123,11 +131,16 @@ fn series(query: &str, lacks: Lacks) -> Vec<Series> {
     }
 }
 
-async fn answer(State(lacks): State<Lacks>, form: String) -> Json<Value> {
+async fn answer(State(lacks): State<Lacks>, form: String) -> (StatusCode, Json<Value>) {
     let asked: BTreeMap<String, String> = form_urlencoded::parse(form.as_bytes()).into_owned().collect();
     let number = |name: &str| asked[name].parse::<i64>().unwrap();
     let (start, end, step) = (number("start"), number("end"), number("step"));
     assert!((end - start) / step < 11_000, "Prometheus would refuse that: {asked:?}");
+    if lacks.points.is_some_and(|most| (end - start) / step > most) {
+        let error = "query processing would load too many samples into memory in query execution";
+        let refused = json!({ "status": "error", "errorType": "execution", "error": error });
+        return (StatusCode::UNPROCESSABLE_ENTITY, Json(refused));
+    }
     let is_there = |at: &i64| {
         *at >= lacks.before
             && !lacks.gap.is_some_and(|day| at.div_euclid(DAY) == day && (12 * HOUR..18 * HOUR).contains(&of_day(*at)))
@@ -137,7 +150,8 @@ async fn answer(State(lacks): State<Lacks>, form: String) -> Json<Value> {
         let values: Vec<Value> = times.iter().filter_map(|at| Some(json!([at, value(*at)?.to_string()]))).collect();
         (!values.is_empty()).then(|| json!({ "metric": metric, "values": values }))
     });
-    Json(json!({ "status": "success", "data": { "resultType": "matrix", "result": result.collect::<Vec<_>>() } }))
+    let data = json!({ "resultType": "matrix", "result": result.collect::<Vec<_>>() });
+    (StatusCode::OK, Json(json!({ "status": "success", "data": data })))
 }
 
 /// Runs the command with a Prometheus whose cluster lacks something; 1 November 2026 is day 20,758.
@@ -219,9 +233,17 @@ fn what_is_not_known_is_said_and_not_filled() {
     assert!(told["notes"].to_string().contains("--metric-labels-allowlist=nodes=["), "{}", told["notes"]);
     golden("report-before-unknown", &report(lacks, &["--days", "2"]).out);
 
-    // A cluster in which no pod asked for a GPU.
+    // Nobody knows of any pod.
     let (ran, told) = value(Lacks { pods: true, ..Lacks::default() }, &["--days", "2"]);
-    assert_eq!((ran.code, &told["total"]["heldGpuSeconds"], &told["pods"]), (4, &json!(0), &json!(0)), "{ran:?}");
+    assert_eq!((ran.code, &told["total"]["heldGpuSeconds"], &told["pods"]), (4, &Value::Null, &json!(0)), "{ran:?}");
+}
+
+#[test]
+fn a_prometheus_that_can_answer_little_at_once_is_asked_more_often() {
+    let two_days = |lacks| report(lacks, &["--days", "2"]).out;
+    assert_eq!(two_days(Lacks { points: Some(700), ..Lacks::default() }), two_days(Lacks::default()));
+    let never = report(Lacks { points: Some(-1), ..Lacks::default() }, &["--days", "2"]);
+    assert!(never.code == 1 && never.err.contains("too many samples"), "{never:?}");
 }
 
 #[test]

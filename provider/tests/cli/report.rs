@@ -217,6 +217,18 @@ fn a_report_tells_what_was_spent_and_on_whom() {
     }
     golden("report-html", &page);
 
+    // The pods that were there, played under the policy, under another one and without Stoker.
+    let played = report(&["--days", "2", "--before-after", "--policy-before", "simulate-spot.yaml"]);
+    assert_eq!((played.code, played.err.as_str()), (0, ""), "{played:?}");
+    assert!(played.out.lines().all(|line| line.chars().count() <= 120), "{}", played.out);
+    golden("report-before-after", &played.out);
+    let page = report(&["--days", "2", "--before-after", "-o", "html"]).out;
+    assert!(page.matches("<table>").count() == 5 && page.contains("Karpenter") && !page.contains("<script"), "{page}");
+    let told: Value = serde_json::from_str(&report(&["--days", "2", "--before-after", "-o", "json"]).out).unwrap();
+    assert_eq!(told["total"], all["total"]);
+    assert_eq!(told["beforeAfter"]["baselines"].as_array().unwrap().len(), 3);
+    assert_eq!(report(&["--days", "2", "--before-after", "-o", "csv"]).code, 2);
+
     // Of October nobody knows anything.
     let unknown = report(&["--month", "2026-10"]);
     assert_eq!(unknown.code, 4, "{unknown:?}");

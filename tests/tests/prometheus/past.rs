@@ -13,7 +13,7 @@ const DAY: i64 = 86_400;
 /// From then until then nothing was scraped, in seconds before the end: two hours.
 const GAP: std::ops::Range<i64> = DAY - 7_200..DAY;
 
-/// The exposition of a cluster over two days, a sample a minute: one series after the other, as OpenMetrics has it.
+/// The exposition of a cluster over two days, a sample a minute: one series after the other.
 struct Text {
     text: String,
     end: i64,
@@ -92,6 +92,7 @@ async fn report(url: &str, args: &[&str]) -> (Option<i32>, Value, String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs prometheus: apt-get install --no-install-recommends prometheus"]
 async fn a_cluster_without_stoker_is_reported_and_played() {
+    stoker_service::listener::install_crypto();
     let dir = TempDir::new().unwrap();
     let end = NOW.parse::<jiff::Timestamp>().unwrap().as_second();
     std::fs::write(dir.path().join("earlier"), blocks(end)).unwrap();
@@ -106,7 +107,9 @@ async fn a_cluster_without_stoker_is_reported_and_played() {
     let total = &told["total"];
     let of = |name: &str| total[name].as_i64().unwrap();
     assert_eq!((of("nodeSeconds"), of("gpuSeconds"), of("heldGpuSeconds")), (20 * known, 20 * known, 7 * known));
-    assert_eq!((of("readGpuSeconds"), of("workedGpuSeconds")), (20 * known, 20 * known * 18 / 100));
+    // Of each node whole seconds count.
+    let worked = 20 * known * 18 / 100;
+    assert!(of("readGpuSeconds") == 20 * known && (worked - 20..=worked).contains(&of("workedGpuSeconds")), "{total}");
     // 20 × $6.88 × 730 h, and 82 % of it.
     let month = |name: &str| total[name]["microUsd"].as_i64().unwrap();
     assert_eq!((month("costPerMonth"), month("wastePerMonth")), (100_448_000_000, 82_367_360_000));

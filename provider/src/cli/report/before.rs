@@ -1,6 +1,7 @@
 //! `stoker report --from-prometheus`: a cluster that has no Stoker yet, by the metrics that a Prometheus kept of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,18 +9,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use stoker_advice::before::{Amounts, Figures, Kind, PodTime, a_month};
+use stoker_advice::rollup::HOUR;
 use stoker_core::base::ids::ClusterName;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::market::offer::{CapacityType, Market};
 use stoker_core::market::price::Entry;
-use stoker_core::policy::Policy;
+use stoker_core::policy::{Policy, UnknownQuota};
 use stoker_service::api::console::Table;
-use stoker_service::feeds::prometheus::history::{Ask, Past};
+use stoker_service::feeds::prometheus::history::{Ask, NO_PODS, Past};
 use stoker_service::feeds::prometheus::{Asker, Connection};
 use stoker_service::init::{self, Source};
 use stoker_service::policy_file;
 use stoker_service::price_tables::PriceTables;
-use stoker_service::print::{count, paragraph};
+use stoker_service::print::{count, paragraph, wrapped};
 use stoker_sim::demand::{Pod, Resources, Service};
 
 use super::table::{hours, percent};
@@ -32,7 +34,7 @@ use crate::cli::simulate::{BeforeAfter, LeftOut, Now, Recorded, Tried, still_run
 const USUAL_DAYS: i64 = 14;
 
 /// What the drafted policy is called.
-const DRAFTED: &str = "a policy drafted from the nodes";
+const DRAFTED: &str = "drafted policy";
 
 /// A Prometheus that is asked.
 #[derive(Debug, Args)]
@@ -126,7 +128,8 @@ struct Sums {
     /// Those of nodes without a known price: they are in no cost.
     unpriced_node_seconds: i64,
     gpu_seconds: i64,
-    held_gpu_seconds: i64,
+    /// Those in which a pod held the GPU; `null` where nothing is known of any pod.
+    held_gpu_seconds: Option<i64>,
     /// GPU-seconds of which readings tell.
     read_gpu_seconds: i64,
     /// How many of those GPUs worked; `null` where none tells.
@@ -142,7 +145,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(amounts: &Amounts, known_seconds: i64) -> Self {
+    fn of(amounts: &Amounts, known_seconds: i64, knows_pods: bool) -> Self {
         let month = |of| a_month(of, known_seconds).map(Money::from);
         let is_priced = amounts.unpriced_node_seconds < amounts.node_seconds;
         let cost = is_priced.then_some(amounts.cost);
@@ -150,7 +153,7 @@ impl Sums {
             node_seconds: amounts.node_seconds,
             unpriced_node_seconds: amounts.unpriced_node_seconds,
             gpu_seconds: amounts.gpu_seconds,
-            held_gpu_seconds: amounts.held_seconds,
+            held_gpu_seconds: knows_pods.then_some(amounts.held_seconds),
             read_gpu_seconds: amounts.read_seconds,
             worked_gpu_seconds: (amounts.read_seconds > 0).then_some(amounts.worked_seconds),
             cost: cost.map(Money::from),
@@ -210,6 +213,9 @@ impl Report {
         (from, until): (Timestamp, Timestamp),
     ) -> Result<Self, CliError> {
         tables.prices = past.sold(&tables.prices).into();
+        for facts in tables.facts.values_mut() {
+            facts.clouds.extend(tables.prices.entries().map(|(market, _)| market.place.cloud.clone()));
+        }
         let spot = |market: &Market| -> Option<UsdPerHour> {
             match tables.entry(market) {
                 Some(Entry::Price(quote)) => Some(quote.price),
@@ -222,7 +228,8 @@ impl Report {
         let grid = past.observed.grid();
         let first = past.observed.known().first().unwrap_or(0);
         let known_since = Timestamp::from_second(grid.begins(first)).unwrap_or(from);
-        if first > 0 {
+        // Samples seldom begin with the first look.
+        if grid.begins(first) > from.as_second() + HOUR {
             notes.push(format!(
                 "the Prometheus has nothing of the time before {known_since}: how long it keeps samples is its own option"
             ));
@@ -242,6 +249,7 @@ impl Report {
         notes.extend(unpriced(&figures));
         let Figures { seconds, known_seconds, nodes_last, nodes_most, total, ref lines } = figures;
         let (recorded, pods) = recorded(past, &kinds, known_seconds, (from, until));
+        let knows_pods = !past.missing.contains(&NO_PODS);
         let before_after = match played(past, policy, &tables, &kinds, recorded, &figures) {
             Ok(before_after) => Some(before_after),
             // What there was is worth reading without what would be.
@@ -258,7 +266,7 @@ impl Report {
             gpu_model: kind.model.clone(),
             hourly: kind.rate.map(Money::from),
             average_nodes: average(amounts.node_seconds, known_seconds),
-            sums: Sums::of(amounts, known_seconds),
+            sums: Sums::of(amounts, known_seconds, knows_pods),
         };
         Ok(Self {
             from,
@@ -268,7 +276,7 @@ impl Report {
             seconds,
             known_seconds,
             nodes: Nodes { average: average(total.node_seconds, known_seconds), most: nodes_most, last: nodes_last },
-            total: Sums::of(&total, known_seconds),
+            total: Sums::of(&total, known_seconds, knows_pods),
             by_type: lines.iter().map(line).collect(),
             pods,
             before_after,
@@ -279,12 +287,17 @@ impl Report {
     fn table(&self) -> String {
         let day = |at: Timestamp| at.strftime("%Y-%m-%d %H:%MZ").to_string();
         let Sums { gpu_seconds, held_gpu_seconds, read_gpu_seconds, worked_gpu_seconds, .. } = self.total;
-        let mut text = format!("GPU nodes from {} to {}, looked at every ", day(self.known_since), day(self.until));
-        text += &match self.step_seconds {
+        let often = match self.step_seconds {
             60 => "minute".to_owned(),
             3_600 => "hour".to_owned(),
             step => format!("{} min", step / 60),
         };
+        let (from, until) = (day(self.known_since), day(self.until));
+        let mut text = format!("GPU nodes from {from} to {until}, looked at every {often}");
+        let held = held_gpu_seconds.map_or_else(
+            || "how many pods held is unknown".to_owned(),
+            |held| format!("pods held {}, {}", hours(held), share(held, gpu_seconds)),
+        );
         let worked = worked_gpu_seconds.map_or_else(
             || "how many worked is unknown".to_owned(),
             |worked| {
@@ -296,22 +309,19 @@ impl Report {
                 format!("GPUs worked for {}, {}{read}", hours(worked), share(worked, read_gpu_seconds))
             },
         );
-        text += &format!(
-            "\n{:.1} nodes on average, {} at most, {} at the end\n{} GPU-hours; pods held {}, {}; {worked}\n{}\n\n",
+        let _ = write!(
+            text,
+            "\n{:.1} nodes on average, {} at most, {} at the end\n{} GPU-hours; {held}; {worked}\n{}\n\n",
             self.nodes.average,
             self.nodes.most,
             self.nodes.last,
             hours(gpu_seconds),
-            hours(held_gpu_seconds),
-            share(held_gpu_seconds, gpu_seconds),
             self.money()
         );
         text += &text_of(self.lines());
         if let Some(played) = &self.before_after {
-            for sentence in played.sentences() {
-                text += &format!("\n{sentence}");
-            }
             text.push('\n');
+            text.extend(played.sentences().iter().map(|sentence| wrapped("", sentence)));
             for grid in played.grids() {
                 text.push('\n');
                 text += &text_of(grid);
@@ -351,7 +361,7 @@ impl Report {
                 known(line.gpu_model.as_deref()),
                 format!("{:.1}", line.average_nodes),
                 hours(sums.gpu_seconds),
-                share(sums.held_gpu_seconds, sums.gpu_seconds),
+                sums.held_gpu_seconds.map_or_else(|| "unknown".to_owned(), |held| share(held, sums.gpu_seconds)),
                 sums.worked_gpu_seconds.map_or_else(|| "unknown".to_owned(), |worked| share(worked, sums.read_gpu_seconds)),
                 line.hourly.as_ref().map_or_else(|| "unknown".to_owned(), |rate| UsdPerHour(rate.micro_usd).to_string()),
                 amount(sums.cost.as_ref()),
@@ -361,15 +371,15 @@ impl Report {
         Table {
             caption: "By type".to_owned(),
             header: header.map(str::to_owned).to_vec(),
-            numbers: 4..11,
+            numbers: 4..10,
             rows: self.by_type.iter().map(row).collect(),
         }
     }
 }
 
-const ASSUMED: &str = "Nodes cost the list price of their type and region, spot nodes what the simulated markets say, without discounts and \
+const ASSUMED: &str = "Nodes cost the list price of their type and region, reserved ones too, and spot nodes what the simulated markets say, without discounts and \
                        commitments. Each pod needs the GPU model that it ran on, runs as long as it did, and may run on any node of its \
-                       pool. A month has 730 hours like those that are known.";
+                       pool. Quotas have room for the nodes that ran. A month has 730 hours like those that are known.";
 
 fn usd(money: &Money) -> String {
     stoker_core::base::units::UsdMicros(money.micro_usd).to_string()
@@ -377,7 +387,8 @@ fn usd(money: &Money) -> String {
 
 /// Which nodes have no known price.
 fn unpriced(figures: &Figures) -> Option<String> {
-    let unpriced = || figures.lines.iter().filter(|(kind, _)| kind.rate.is_none());
+    // That nobody tells what nodes are is said elsewhere.
+    let unpriced = || figures.lines.iter().filter(|(kind, _)| kind.rate.is_none() && kind.instance_type.is_some());
     let names: BTreeSet<String> = unpriced()
         .map(|(kind, _)| {
             let name = |of: &Option<String>| of.clone().unwrap_or_else(|| "unknown".to_owned());
@@ -479,16 +490,24 @@ fn drafted(past: &Past, tables: &PriceTables) -> Result<Policy, CliError> {
     let name = ClusterName::new("before-stoker").map_err(CliError::other)?;
     let drafted = init::draft(Source::Nodes, &name, &past.cluster(), &tables.prices, Timestamp::UNIX_EPOCH);
     let drafted = drafted.map_err(|error| match error {
-        init::InitError::Nothing { what, left_out, .. } => {
-            let place = format!("this cluster of which the price tables know the cloud and the type {}", left_out.join(" "));
-            CliError::NotFound(NotFound {
-                what,
-                name: String::new(),
-                place: place.trim_end().to_owned(),
-                cure: Some("give a policy with --policy".to_owned()),
-            })
-        }
+        // What is missing is said already, each with its cure.
+        init::InitError::Nothing { what, .. } => CliError::NotFound(NotFound {
+            what,
+            name: String::new(),
+            place: "the cluster of which cloud and type are known, and in the price tables".to_owned(),
+            cure: Some("no policy can be drafted; give one with --policy".to_owned()),
+        }),
         other => CliError::other(other),
     })?;
-    policy_file::parse(DRAFTED, &drafted.text, Some(&tables.prices)).map_err(CliError::other)
+    let mut policy = policy_file::parse(DRAFTED, &drafted.text, Some(&tables.prices)).map_err(CliError::other)?;
+    // No metric tells of quotas. They had room for what ran, and a pool grows to no more nodes than that.
+    policy.unknown_quota = Some(UnknownQuota::Allow);
+    // Nor of reservations: what they cost is not known, and such nodes count at list.
+    for pool in &mut policy.pools {
+        pool.prefer.retain(|bought| *bought != CapacityType::Reserved);
+        if pool.prefer.is_empty() {
+            pool.prefer.push(CapacityType::OnDemand);
+        }
+    }
+    Ok(policy)
 }

@@ -3,7 +3,7 @@
 use stoker_advice::spend::LifeTimes;
 use stoker_core::base::units::UsdMicros;
 use stoker_service::api::console::Table;
-use stoker_service::print::{count, paragraph};
+use stoker_service::print::{count, paragraph, wrapped};
 
 use super::figures::{Amounts, CapacityLine, CommitmentLine, MonthLine, Report, StateLine};
 use crate::cli::out::{Money, text_of};
@@ -25,7 +25,7 @@ pub(super) fn table_of(report: &Report) -> String {
     }
     if let Some(played) = &report.before_after {
         text.push('\n');
-        text.extend(played.sentences().into_iter().map(line));
+        text.extend(played.sentences().iter().map(|sentence| wrapped("", sentence)));
         for grid in played.grids() {
             text.push('\n');
             text += &text_of(grid);
@@ -173,12 +173,17 @@ pub(super) fn unit_costs(report: &Report) -> impl Iterator<Item = String> {
 }
 
 pub(super) fn notes(report: &Report) -> Vec<(&'static str, String)> {
+    let played = report.before_after.iter().flat_map(BeforeAfter::notes);
+    of_spend(report).into_iter().chain(played).collect()
+}
+
+fn of_spend(report: &Report) -> Vec<(&'static str, String)> {
     if report.known_seconds == 0 {
         let what = "the journal does not know what nodes did in that time: the service writes it down while it runs, from this \
                     release on";
         return vec![("unknown", what.to_owned())];
     }
-    let mut notes: Vec<_> = report.before_after.iter().flat_map(BeforeAfter::notes).collect();
+    let mut notes = Vec::new();
     let share = |seconds: i64| percent(i128::from(seconds) * 1_000 / i128::from(report.seconds.max(1)));
     if let Some(before) = report.before.as_ref().filter(|before| before.rose) {
         let rise = before.rise_permille.map_or_else(String::new, signed);

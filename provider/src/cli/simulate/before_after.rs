@@ -12,7 +12,7 @@ use stoker_sim::simulate::outcome::Outcome;
 
 use super::super::exit::CliError;
 use super::baselines::{self, Baseline, dollars, mean, month_of};
-use super::figures::{PolicyRow, millionths, rounded};
+use super::figures::{PolicyRow, Run, millionths, rounded};
 use super::recorded::{self, Asked, Recorded};
 use super::workload::Source;
 use super::{BOOT, Played, Rules, SEEDS, Tried, duration, played};
@@ -82,7 +82,7 @@ impl After {
             // Seconds over 3,600, by way of millionths.
             gpu_hours: over(&|outcome| millionths(outcome.bill.gpu_seconds) * 1e6 / 3_600.0),
             idle_percent: over(&|outcome| outcome.idle_percent),
-            wait_p95_seconds: rounded(mean(&row.runs.iter().map(|run| run.wait_p95_seconds()).collect::<Vec<_>>())),
+            wait_p95_seconds: rounded(mean(&row.runs.iter().map(Run::wait_p95_seconds).collect::<Vec<_>>())),
         }
     }
 }
@@ -147,9 +147,10 @@ impl BeforeAfter {
         let mut said = Vec::new();
         let before = self.baselines.first();
         let saved = before.and_then(|before| Some((before.usd_per_month(self.seconds), before.saves().next()?)));
+        let than = if self.nodes.is_some() { "" } else { " on a static fleet of the peak" };
         let money = saved.map(|(paid, (saved, least, most))| {
             format!(
-                "{} a month instead of {}, {} saved ({}..{} over {})",
+                "{} a month instead of {}{than}, {} saved ({}..{} over {})",
                 dollars(after.usd_per_month),
                 dollars(paid),
                 dollars(saved),
@@ -167,7 +168,7 @@ impl BeforeAfter {
                 });
                 said.push(format!("The {:.0} nodes: {room}{used}", after.nodes));
             }
-            (None, Some(money)) => said.push(format!("With {}: {money} on a static fleet of the peak", after.policy)),
+            (None, Some(money)) => said.push(format!("With {}: {money}", after.policy)),
             (_, None) => {}
         }
         said
@@ -190,7 +191,7 @@ impl BeforeAfter {
         let policies = Table {
             caption: format!("Played: {}", self.workload),
             header: header.map(str::to_owned).to_vec(),
-            numbers: 1..7,
+            numbers: 1..6,
             rows: self.policies.iter().map(row).collect(),
         };
         let baselines = (!self.baselines.is_empty()).then(|| baselines::grid(&self.baselines));

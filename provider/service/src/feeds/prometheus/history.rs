@@ -79,7 +79,8 @@ const NO_CLOUDS: Missing = Missing {
     cure: "update kube-state-metrics, and let its metric lists keep kube_node_info",
 };
 
-const NO_PODS: Missing = Missing {
+/// Nothing of any pod.
+pub const NO_PODS: Missing = Missing {
     series: "kube_pod_container_resource_requests{resource=\"nvidia_com_gpu\"} with kube_pod_status_phase",
     unknown: "which pods held GPUs, and so what else they could run on",
     cure: "let the metric lists of kube-state-metrics keep both; none is there where no pod asked for a GPU",
@@ -167,7 +168,9 @@ impl Past {
         let mut observed = Observed::new(reader.grid);
         let each = |series: &[(Labels, Vec<(u32, f64)>)], take: &mut dyn FnMut(&Labels, u32, f64)| {
             for (labels, points) in series {
-                points.iter().for_each(|(step, value)| take(labels, *step, *value));
+                for (step, value) in points {
+                    take(labels, *step, *value);
+                }
             }
         };
         reader
