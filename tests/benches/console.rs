@@ -101,14 +101,16 @@ async fn main() -> Result<()> {
     let measure = if is_short() { SHORT_MEASURE } else { MEASURE };
     read(&running.readings, &names)?;
     let alone = share(measure).await?;
-    let mut readers = JoinSet::new();
+    let (mut readers, updates) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
     for _ in 0..READERS {
-        readers.spawn(follow(running.http, "/console/events?of=%2Fconsole%2Fnodes"));
+        readers.spawn(follow(running.http, "/console/events?of=%2Fconsole%2Fnodes", Arc::clone(&updates)));
     }
     read(&running.readings, &names)?;
     sleep(OLD).await;
     let together = share(measure).await?;
     readers.abort_all();
+    let updates = updates.load(Ordering::Relaxed);
+    ensure!(updates >= READERS, "{READERS} readers got {updates} updates");
     println!("the service by itself {} % of a core, with {READERS} readers {} %", short(alone), short(together));
     let more = (together - alone).max(0.0);
     report.judge(&format!("{READERS} readers at {nodes} nodes"), more, "% of a core", "≤ 1", more <= SHARE);
@@ -164,12 +166,20 @@ fn middle(figures: &mut [f64]) -> Result<f64> {
 }
 
 /// Reads a stream of updates, and the next when it ends, as a browser does.
-async fn follow(addr: SocketAddr, path: &'static str) -> Result<()> {
+async fn follow(addr: SocketAddr, path: &'static str, updates: Arc<AtomicUsize>) -> Result<()> {
     loop {
         let mut stream = TcpStream::connect(addr).await?;
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).await?;
         let mut read = vec![0; 64 << 10];
-        while timeout(LONG, stream.read(&mut read)).await?? > 0 {}
+        loop {
+            let bytes = timeout(LONG, stream.read(&mut read)).await??;
+            if bytes == 0 {
+                break;
+            }
+            if read[..bytes].windows(6).any(|part| part == b"event:") {
+                updates.fetch_add(1, Ordering::Relaxed);
+            }
+        }
         sleep(Duration::from_secs(1)).await;
     }
 }

@@ -4,7 +4,6 @@
 mod common {
     #[expect(dead_code, reason = "nothing is decided here")]
     pub(crate) mod fleet;
-    #[expect(dead_code, reason = "seconds of a short month say little beside those of a day")]
     pub(crate) mod report;
 }
 
@@ -97,6 +96,7 @@ async fn main() -> Result<()> {
     }
     report.judge("report of a month", slowest, "s", "≤ 10", slowest <= SECONDS);
     report.judge("memory of it", most, "MB", "≤ 300", most <= MEGABYTES);
+    report.ratio("day-over-rows", kept_in / read);
     report.print();
     Ok(())
 }

@@ -155,10 +155,13 @@ impl Spans {
         prices: Option<Prices>,
         notes: &[Note],
     ) -> Result<(), StoreError> {
-        let (at, is_repriced) = (now.as_second(), self.take(prices));
+        let at = now.as_second();
+        // The clock was set back: what is later than it is known already.
+        if self.known.is_some_and(|(_, until)| at < until) {
+            return Ok(());
+        }
+        let is_repriced = self.take(prices);
         match self.known {
-            // The clock was set back: what is later than it is known already.
-            Some((_, until)) if at < until => return Ok(()),
             Some((since, until)) if at - until <= LONGEST_GAP => self.known = Some((since, at)),
             Some((_, until)) => {
                 self.close_all(db, until).await?;

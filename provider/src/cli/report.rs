@@ -88,7 +88,7 @@ pub(super) struct ReportArgs {
     #[arg(long, conflicts_with_all = ["by", "format"])]
     focus: bool,
     /// Compare with what the cloud billed: a FOCUS export of 1.0 or later as CSV, gzipped or not; once for each file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["by", "idle", "focus"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["by", "idle", "focus", "before_after", "unit_cost", "from_prometheus"])]
     billed: Vec<PathBuf>,
     #[command(flatten)]
     now: NowArg,
@@ -205,6 +205,15 @@ impl Period {
     }
 }
 
+/// By whose commitments days that were summed up are billed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Billed {
+    /// By those of their day.
+    AsKept,
+    /// By those of a policy that was named.
+    Anew,
+}
+
 /// What rows are asked for.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
@@ -215,6 +224,7 @@ struct Asked {
     by_workload: bool,
     /// Whether readings are asked what was wasted.
     with_use: bool,
+    billed: Billed,
 }
 
 /// What was spent in a time.
@@ -245,8 +255,8 @@ async fn day(reader: &Reader, tariff: &Tariff, period: Period, day: i64, asked: 
     Ok(spent.day(tariff, day, (begin, end), &gpu_use, asked.by_instance))
 }
 
-/// What was spent in a time. Days that were summed up are taken as they are, but for what was asked for or billed otherwise. The others
-/// are read one by one: a month of a large cluster does not fit into memory.
+/// What was spent in a time. Days that were summed up are taken as they are, by the commitments of their day, unless that is not what was
+/// asked for. The others are read one by one: a month of a large cluster does not fit into memory.
 async fn reckon(
     (reader, now): (&Reader, Timestamp),
     tariff: &Tariff,
@@ -261,7 +271,8 @@ async fn reckon(
     let pods_since = reader.pod_span().await?.map_or(i64::MIN, |span| span.since.as_second());
     let is_kept = |kept: &KeptDay| {
         let (begin, end) = (kept.day * DAY, (kept.day + 1) * DAY);
-        let is_alike = tariff.reaching((begin, end)).eq(&kept.billed_by) && !(asked.by_workload && kept.is_folded());
+        let is_alike = asked.billed == Billed::AsKept || tariff.reaching((begin, end)).eq(&kept.billed_by);
+        let is_alike = is_alike && !(asked.by_workload && kept.is_folded());
         !asked.by_instance && (is_alike || begin < spans_since.max(pods_since))
     };
     let kept = reader.kept_days(period.from.div_euclid(DAY), period.until.div_euclid(DAY)).await?;
@@ -301,7 +312,7 @@ pub(super) async fn last_days(
 ) -> Result<(Vec<KeptDay>, i64), CliError> {
     let tariff = Tariff::new(Arc::clone(policy), Arc::clone(prices), now);
     let (period, _) = Period::last(days, now);
-    let asked = Asked { idle: Idle::Separate, by_instance: false, by_workload: false, with_use: false };
+    let asked = Asked { idle: Idle::Separate, by_instance: false, by_workload: false, with_use: false, billed: Billed::AsKept };
     let reckoned = reckon((reader, now), &tariff, period, asked).await?;
     let hours = reckoned.known_seconds() / HOUR;
     Ok((reckoned.days, hours))
@@ -316,8 +327,9 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
     if let Some(url) = &args.prometheus.from_prometheus {
         return before::run(args, url).await;
     }
-    if args.before_after && args.format == Format::Csv {
-        return Err(CliError::Usage("--before-after: csv has the lines alone; use -o json, html or table".to_owned()));
+    let beside = [("--before-after", args.before_after), ("--unit-cost", args.prometheus.unit_cost.is_some())];
+    if let Some((option, _)) = beside.iter().find(|(_, is_asked)| *is_asked && args.format == Format::Csv) {
+        return Err(CliError::Usage(format!("{option}: csv has the lines alone; use -o json, html or table")));
     }
     let now = args.now.now();
     let (period, before) = Period::of(args, now)?;
@@ -337,7 +349,8 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
         return Err(CliError::Usage(format!("{option}: machines are told apart for {kept} days only: ask for later ones")));
     }
     let by_workload = matches!(args.by, By::Workload | By::Label(_));
-    let asked = Asked { idle: args.idle.into(), by_instance, by_workload, with_use: !is_compared };
+    let billed = if args.policy.is_some() { Billed::Anew } else { Billed::AsKept };
+    let asked = Asked { idle: args.idle.into(), by_instance, by_workload, with_use: !is_compared, billed };
     let reckoned = reckon((&reader, now), &tariff, period, asked).await?;
     if args.focus {
         out::write(&csv::focus(&reckoned.days, &tariff.policy)?)?;

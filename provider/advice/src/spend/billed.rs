@@ -451,8 +451,9 @@ impl Comparison {
             entry.others.entry(part).or_default().add(effective, billed);
             return;
         }
-        let service = if self.others.len() < MOST_SERVICES { charge.service } else { "" };
-        self.others.entry((part, service.to_owned())).or_default().add(effective, billed);
+        let key = (part, charge.service.to_owned());
+        let is_kept = self.others.len() < MOST_SERVICES || self.others.contains_key(&key);
+        self.others.entry(if is_kept { key } else { (part, String::new()) }).or_default().add(effective, billed);
     }
 
     /// What it comes to.

@@ -50,6 +50,9 @@ pub(super) struct Found<'a> {
 pub(super) struct Ranked {
     pub(super) at: Timestamp,
     pub(super) measures: Vec<Measure>,
+    /// Hours of which it is known what nodes did, and workloads of which enough is known.
+    known_hours: i64,
+    known_workloads: usize,
 }
 
 /// Something that would save.
@@ -84,12 +87,28 @@ impl Ranked {
         for measure in &mut measures {
             measure.policy = measure.edits.iter().map(told).collect();
         }
-        Self { at: found.now, measures }
+        Self { at: found.now, measures, known_hours: found.spent.1, known_workloads: found.workloads.len() }
+    }
+
+    /// What is known, where that saves nothing.
+    fn because(&self) -> String {
+        let hours = match self.known_hours {
+            known if known < spent::LEAST_HOURS => {
+                format!("what nodes did is known of {known} hours, and a week is needed")
+            }
+            known => format!("of {known} hours in which it is known what nodes did, nothing was spent in vain"),
+        };
+        let workloads = match self.known_workloads {
+            0 => "no workload has a week of GPU readings".to_owned(),
+            1 => "the one workload with a week of GPU readings fits what it has".to_owned(),
+            known => format!("the {known} workloads with a week of GPU readings fit what they have"),
+        };
+        format!("{hours}; {workloads}")
     }
 
     pub(super) fn table(&self) -> String {
         if self.measures.is_empty() {
-            return "Nothing is known to save $5 a month or more.\n".to_owned();
+            return format!("Nothing is known to save $5 a month or more.\n{}", paragraph("because", &self.because()));
         }
         let rows = self.measures.iter().zip(1..).map(|(of, rank)| {
             let most = if of.is_upper_bound { "at most " } else { "" };
@@ -111,7 +130,7 @@ impl Ranked {
         text.push('\n');
         text.push_str(&paragraph(
             "note:",
-            "measures overlap: carry one out, and look again. --policy FILE --apply NEW-FILE [--measure RANK] writes the changed policy for \
+            "measures overlap: carry one out, and look again. What a commitment pays for is owed until it ends. --policy FILE --apply NEW-FILE [--measure RANK] writes the changed policy for \
              review.",
         ));
         text
@@ -206,10 +225,10 @@ fn reserved(found: &Found<'_>) -> Vec<Measure> {
             *known = proposal;
         }
     }
-    best.into_values().map(commitment).collect()
+    best.into_values().map(|proposal| commitment(proposal, found.now)).collect()
 }
 
-fn commitment(proposal: &Proposal) -> Measure {
+fn commitment(proposal: &Proposal, now: Timestamp) -> Measure {
     let Proposal { cloud, kind, scope, term, source, unit: _, advice } = proposal;
     let month = |rate: UsdPerHour| rate.over_seconds(MONTH_HOURS * 3_600);
     let years = if *term == Term::ThreeYears { "three years" } else { "a year" };
@@ -233,6 +252,8 @@ fn commitment(proposal: &Proposal) -> Measure {
     };
     let name = format!("{}-{}-{}", kind.as_str(), what.replace(' ', "-"), term.as_str());
     raw["name"] = json!(name);
+    // What was spent before it was bought, it did not pay.
+    raw["from"] = json!(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     let halved = advice.if_use_falls.iter().find(|fall| fall.by == Percent(50));
     let halved = halved.map_or_else(String::new, |fall| format!("; if use halves it saves {} a month", month(fall.saved)));
     let is_counted = matches!(scope, Scope::Nodes { .. } | Scope::Gpus { .. });

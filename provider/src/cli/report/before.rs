@@ -468,8 +468,9 @@ fn played(
         nodes: average(total.node_seconds, *known_seconds),
         worked_gpu_hours: is_read.then(|| seconds(total.worked_seconds) / 3_600.0),
     };
-    // Of a part of the nodes nobody knows what they cost, so nobody knows what is saved.
-    let now = (total.unpriced_node_seconds == 0).then_some(now);
+    // Nobody knows what is saved where nobody knows what a part of the nodes cost, or where their pods are not played.
+    let are_played = recorded.pods.iter().all(|pod| pod.pool.is_some());
+    let now = (total.unpriced_node_seconds == 0 && are_played).then_some(now);
     BeforeAfter::of(&[tried], recorded, now, tables, notes)
 }
 

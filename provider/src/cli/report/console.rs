@@ -13,7 +13,7 @@ use stoker_service::api::console::{Day, Money};
 
 use super::figures::{DayLine, DayPart, Report};
 use super::table::{grids, head, lives, notes};
-use super::{Asked, Period, USUAL_DAYS, reckon};
+use super::{Asked, Billed, Period, USUAL_DAYS, reckon};
 use crate::cli::exit::CliError;
 
 /// What the last thirty days cost.
@@ -24,7 +24,7 @@ pub(in crate::cli) async fn money(
 ) -> Result<Money, CliError> {
     let tariff = Tariff::new(policy, book, now);
     let (period, before) = Period::last(USUAL_DAYS, now);
-    let asked = Asked { idle: Idle::Separate, by_instance: false, by_workload: false, with_use: true };
+    let asked = Asked { idle: Idle::Separate, by_instance: false, by_workload: false, with_use: true, billed: Billed::AsKept };
     let reckoned = reckon((reader, now), &tariff, period, asked).await?;
     let before = reckon((reader, now), &tariff, before, Asked { with_use: false, ..asked }).await?;
     let report = |by| Report::of(&reckoned, &before, &by, Idle::Separate);

@@ -1,5 +1,7 @@
 //! The figures of a report, as programs get them.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -109,6 +111,8 @@ pub(super) struct CapacityLine {
 #[serde(rename_all = "camelCase")]
 pub(super) struct DayLine {
     pub(super) day: Date,
+    /// Seconds of it of which it is known what nodes did.
+    pub(super) known_seconds: i64,
     pub(super) effective: Money,
     pub(super) by_capacity: Vec<DayPart>,
 }
@@ -153,13 +157,14 @@ fn date(day: i64) -> Date {
 }
 
 impl DayLine {
-    fn of(KeptDay { day, rows, .. }: &KeptDay) -> Self {
+    fn of(KeptDay { day, rows, known_seconds, .. }: &KeptDay) -> Self {
         let part = |(capacity_type, figures): (Option<CapacityType>, Figures)| DayPart {
             capacity_type,
             effective: figures.effective.into(),
         };
         Self {
             day: date(*day),
+            known_seconds: *known_seconds,
             effective: total(rows).effective.into(),
             by_capacity: grouped(rows, Use::capacity_type).into_iter().map(part).collect(),
         }
@@ -228,7 +233,9 @@ impl Report {
         let Period { from, until } = *period;
         let all = total(reckoned.rows());
         let known_before = before.known_seconds();
-        let lines_before = grouped(before.rows(), |of| of.line(by));
+        // Of a day that is kept folded, workloads have but a part: a rise would be none.
+        let is_folded = matches!(by, By::Workload | By::Label(_)) && before.days.iter().any(KeptDay::is_folded);
+        let lines_before = if is_folded { BTreeMap::new() } else { grouped(before.rows(), |of| of.line(by)) };
         let line = |(name, figures): (String, Figures)| {
             let rise_permille = lines_before.get(&name).and_then(|before| rise(figures.effective, before.effective));
             let rose = rise_permille.is_some_and(|rise| rise >= NAMED_RISE);

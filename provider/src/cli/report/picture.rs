@@ -94,7 +94,9 @@ pub(super) fn days(report: &Report) -> Result<Picture, NotDrawn> {
     });
     let highest = days.iter().max_by_key(|day| (day.effective.micro_usd, std::cmp::Reverse(day.day)));
     let highest = highest.map_or_else(String::new, |day| format!("; most on {}, ${}", day.day, day.effective.usd));
-    let title = format!("Effective cost of each of {} days, by how nodes were bought{highest}", days.len());
+    let unknown = days.iter().filter(|day| day.known_seconds == 0).count();
+    let unknown = if unknown > 0 { format!("; {unknown} of them are unknown") } else { String::new() };
+    let title = format!("Effective cost of each of {} days, by how nodes were bought{highest}{unknown}", days.len());
     Ok(Picture { title, height: HEIGHT, svg, key: key.collect() })
 }
 

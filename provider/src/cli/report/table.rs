@@ -119,7 +119,10 @@ fn capacity(report: &Report) -> Table {
 }
 
 fn months(report: &Report) -> Table {
-    let row = |line: &MonthLine| [vec![line.month.clone()], amounts(&line.amounts), vec![waste(&line.amounts)]].concat();
+    let row = |line: &MonthLine| match line.known_seconds {
+        0 => [vec![line.month.clone()], vec!["unknown".to_owned(); 6]].concat(),
+        _ => [vec![line.month.clone()], amounts(&line.amounts), vec![waste(&line.amounts)]].concat(),
+    };
     Table {
         caption: "By month".to_owned(),
         header: header(&["MONTH", "NODE-HOURS", "GPU-HOURS", "LIST", "PAID", "EFFECTIVE", "WASTE"]),
@@ -166,12 +169,12 @@ pub(super) fn lives(report: &Report) -> Vec<String> {
     lines
 }
 
-/// What to look at, and what is not known: each with its word.
 /// What one request or the like costs.
 pub(super) fn unit_costs(report: &Report) -> impl Iterator<Item = String> {
     report.unit_costs.iter().filter_map(|line| line.shown().ok())
 }
 
+/// What to look at, and what is not known: each with its word.
 pub(super) fn notes(report: &Report) -> Vec<(&'static str, String)> {
     let played = report.before_after.iter().flat_map(BeforeAfter::notes);
     of_spend(report).into_iter().chain(played).collect()

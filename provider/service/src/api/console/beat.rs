@@ -23,6 +23,9 @@ const PAUSE: u32 = 300;
 /// The same of what is read from the journal.
 const JOURNAL_BEAT: Duration = Duration::from_secs(10);
 
+/// Pages that are kept at once. Their addresses hold free text, so there may be any number of them; more are drawn for whoever asks.
+const MOST_PAGES: usize = 256;
+
 /// What is shown of one moment.
 #[derive(Debug)]
 pub(super) struct Beat {
@@ -65,6 +68,9 @@ impl Beat {
     /// Where a page is drawn, by whoever asks for it first.
     pub(super) fn cell(&self, page: &Page) -> Cell {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        if pages.len() >= MOST_PAGES && !pages.contains_key(page) {
+            return Cell::default();
+        }
         let (_, cell) = pages.entry(page.clone()).or_insert_with(|| (Instant::now(), Cell::default()));
         Arc::clone(cell)
     }
@@ -89,6 +95,18 @@ mod tests {
         let third = Beat::begin(Picture::default(), Vec::new(), Duration::ZERO, Some(&second));
         assert!(!Arc::ptr_eq(&decisions, &third.cell(&Page::Decisions { node: None })));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn any_number_of_addresses_takes_bounded_memory() {
+        let beat = Beat::begin(Picture::default(), Vec::new(), Duration::ZERO, None);
+        let page = |n: usize| Page::Decisions { node: Some(n.to_string()) };
+        let first = beat.cell(&page(0));
+        (0..MOST_PAGES + 10).for_each(|n| drop(beat.cell(&page(n))));
+        assert_eq!(beat.pages.lock().unwrap().len(), MOST_PAGES);
+        assert!(Arc::ptr_eq(&first, &beat.cell(&page(0))));
+        assert!(!Arc::ptr_eq(&beat.cell(&page(MOST_PAGES)), &beat.cell(&page(MOST_PAGES))));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_takes_long_to_make_is_shown_for_longer() {
         let slow = Beat::begin(Picture::default(), Vec::new(), Duration::from_millis(20), None);

@@ -235,8 +235,12 @@ struct Until {
 }
 
 impl Until {
-    /// How fast each GPU of a pod must be for its work to be done in time; faster than any where its time is over.
+    /// How fast each GPU of a pod must be for its work to be done in time: faster than any where a node boots for as long as there is.
+    /// A deadline that is over does not count: of a template it would have every later pod get the fastest GPU.
     fn speed(self, deadline: &Deadline, gpus: u32) -> Work {
+        if deadline.at <= self.wall {
+            return Work(0);
+        }
         let seconds = deadline.at.duration_since(self.wall).saturating_sub(self.boot).as_secs();
         let Some(seconds) = u128::try_from(seconds).ok().filter(|seconds| *seconds > 0) else { return Work(u64::MAX) };
         let work = u128::from(deadline.gpu_hours.0) * 3600;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use stoker_advice::spend::{DayRow, NodeState, PARTS, Use};
+use stoker_advice::spend::{DAY, DayRow, KeptDay, NodeState, PARTS, Use};
 use stoker_advice::workload::MONTH_HOURS;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{PoolName, Region};
@@ -20,7 +20,13 @@ const QUIET: i128 = 5;
 /// Weekend days below which nobody knows what weekends are like.
 const LEAST_WEEKEND_DAYS: usize = 4;
 
+/// Hours that must be known: a week, as for workloads.
+pub(super) const LEAST_HOURS: i64 = 7 * 24;
+
 pub(super) fn measures(found: &Found<'_>) -> Vec<Measure> {
+    if found.spent.1 < LEAST_HOURS {
+        return Vec::new();
+    }
     let mut measures = bought_as_spot(found);
     measures.extend(other_region(found));
     measures.extend(weekends(found));
@@ -186,7 +192,8 @@ fn cost_in(found: &Found<'_>, region: &Region, market: &Market, parts: i64) -> O
 fn weekends(found: &Found<'_>) -> Vec<Measure> {
     // The first of January 1970 was a Thursday.
     let is_weekend = |day: i64| matches!(day.rem_euclid(7), 2 | 3);
-    let days: Vec<_> = found.spent.0.iter().filter(|day| is_weekend(day.day)).collect();
+    let is_known = |day: &KeptDay| day.known_seconds == DAY;
+    let days: Vec<_> = found.spent.0.iter().filter(|day| is_weekend(day.day) && is_known(day)).collect();
     if days.len() < LEAST_WEEKEND_DAYS {
         return Vec::new();
     }
@@ -220,7 +227,7 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
             by_hand: None,
             edits: vec![Edit::Set(
                 path.key("offHours"),
-                json!({ "schedule": [{ "cron": "0 0 * * 6", "for": "48h" }], "maxNodes": 0 }),
+                json!({ "schedule": [{ "cron": "0 0 * * 6", "for": "48h", "timeZone": "UTC" }], "maxNodes": 0 }),
             )],
         })
     };
@@ -230,7 +237,7 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use stoker_advice::spend::{Holder, KeptDay, RowKey};
+    use stoker_advice::spend::{Holder, RowKey};
     use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, ZoneId};
     use stoker_core::base::units::UsdPerHour;
     use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
@@ -306,7 +313,7 @@ mod tests {
         Policy::try_from_raw(&raw).unwrap()
     }
 
-    /// 336 hours at $1.00; a month has 730. In region `s` a node costs $0.75: a quarter of $730 is saved. Four days of the fourteen are
+    /// 336 hours at $1.00; a month has 730. As spot they cost $0.40: $438 are saved. In region `s` a node costs $0.75: a quarter of $730 is saved. Four days of the fourteen are
     /// weekends, and 96 of 336 hours are $208.57 of a month.
     #[test]
     fn quiet_weekends_and_a_cheaper_region_are_found() {
@@ -315,17 +322,20 @@ mod tests {
             let quote = Quote { price: UsdPerHour(price), kind: QuoteKind::List, as_of: Some(at()), source: "test".into() };
             prices.insert(market(region), Entry::Price(quote));
         }
+        let spot = Quote { price: UsdPerHour(400_000), kind: QuoteKind::List, as_of: Some(at()), source: "test".into() };
+        prices.insert(Market { capacity_type: CapacityType::Spot, ..market("r") }, Entry::Price(spot));
         let pool = |key: &str| stoker_core::policy::Path::root().key("pools").index(0).key(key);
-        let off_hours = json!({ "schedule": [{ "cron": "0 0 * * 6", "for": "48h" }], "maxNodes": 0 });
-        let (region, weekends, idle) = (
+        let off_hours = json!({ "schedule": [{ "cron": "0 0 * * 6", "for": "48h", "timeZone": "UTC" }], "maxNodes": 0 });
+        let (as_spot, region, weekends, idle) = (
+            ("spot", "$438.00".to_owned(), vec![Edit::Set(pool("capacity").key("prefer"), json!(["spot", "on-demand"]))]),
             ("another region", "$182.50".to_owned(), vec![Edit::Add(pool("where").key("regions"), json!("s"))]),
             ("off-hours", "$208.57".to_owned(), vec![Edit::Set(pool("offHours"), off_hours.clone())]),
             ("idle nodes", "$208.57".to_owned(), Vec::new()),
         );
-        assert_eq!(told(&policy(&json!({})), &prices), [region.clone(), weekends, idle.clone()]);
+        assert_eq!(told(&policy(&json!({})), &prices), [as_spot.clone(), region.clone(), weekends, idle.clone()]);
         // With off-hours it has them; and where it may buy there already, Stoker does.
-        assert_eq!(told(&policy(&json!({"offHours": off_hours})), &prices), [region, idle.clone()]);
+        assert_eq!(told(&policy(&json!({"offHours": off_hours})), &prices), [as_spot.clone(), region, idle.clone()]);
         let both = json!({"offHours": off_hours, "where": {"clouds": ["aws"], "regions": ["r", "s", "t"]}});
-        assert_eq!(told(&policy(&both), &prices), [idle]);
+        assert_eq!(told(&policy(&both), &prices), [as_spot, idle]);
     }
 }

@@ -13,7 +13,7 @@ pub(in crate::api::console) fn main(found: Result<&[Decision], &str>, node: Opti
         @if node.is_some() { p { a href=(Page::Decisions { node: None }.url()) { "All decisions" } } }
         @match found {
             Err(why) => p.wrong { "The journal cannot be read: " (why) },
-            Ok([]) => p { "No decision is known." },
+            Ok([]) => p { @if node.is_some() { "No decision about it is known." } @else { "None of the last decisions did anything." } },
             Ok(decisions) => ol.line { @for decision in decisions { (item(decision)) } },
         }
     }

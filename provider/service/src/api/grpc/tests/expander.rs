@@ -270,4 +270,6 @@ async fn a_pod_with_a_deadline_gets_the_cheapest_gpu_that_is_fast_enough() {
     assert_eq!(best(&by("10.1")).await, ONE_B);
     assert_eq!(best(&by("100")).await, ONE_B, "none is fast enough: the fastest");
     assert_eq!(best(&by("many")).await, ONE_A, "what cannot be read does not count");
+    let over = [(DEADLINE, now().to_string()), (GPU_HOURS, "100".to_owned())];
+    assert_eq!(best(&over).await, ONE_A, "nor does what is over");
 }
