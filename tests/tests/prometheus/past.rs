@@ -33,13 +33,13 @@ impl Text {
 /// Node 0 to 6 have a pod each, from its own minute on; node 7 had one that has ended, and that is not deleted yet.
 fn blocks(end: i64) -> String {
     let mut all = Text { text: String::new(), end };
-    let prod = "cluster=\"prod\"";
+    let cluster = "cluster=\"prod\"";
     let always = |value: f64| move |_: i64| Some(value);
     for n in 0..20 {
         let node = format!("node=\"ip-10-0-0-{n}.ec2.internal\"");
         // Two replicas of kube-state-metrics tell the same.
         for replica in 0..2 {
-            let of = format!("{node},{prod},instance=\"ksm-{replica}\"");
+            let of = format!("{node},{cluster},instance=\"ksm-{replica}\"");
             all.series(&format!("kube_node_info{{{of},provider_id=\"aws:///us-east-1a/i-{n}\"}}"), always(1.0));
             all.series(&format!("kube_node_status_capacity{{{of},resource=\"nvidia_com_gpu\",unit=\"integer\"}}"), always(1.0));
             let labels = "label_node_kubernetes_io_instance_type=\"p5.4xlarge\",label_topology_kubernetes_io_region=\"us-east-1\",\
@@ -49,12 +49,12 @@ fn blocks(end: i64) -> String {
         // 3.6 of 20 GPUs: 6 × 51 % and 54 %. Time-slicing copies the level to each pod. The exporter names the host without its domain.
         let level = [54.0, 51.0, 51.0, 51.0, 51.0, 51.0, 51.0].get(n).copied().unwrap_or(0.0);
         for pod in ["a", "b"] {
-            let of = format!("gpu=\"0\",UUID=\"GPU-{n}\",Hostname=\"ip-10-0-0-{n}\",{prod},pod=\"{pod}\"");
+            let of = format!("gpu=\"0\",UUID=\"GPU-{n}\",Hostname=\"ip-10-0-0-{n}\",{cluster},pod=\"{pod}\"");
             all.series(&format!("DCGM_FI_DEV_GPU_UTIL{{{of}}}"), always(level));
         }
     }
     for n in 0..8 {
-        let pod = format!("namespace=\"ml\",pod=\"serve-{n}\",uid=\"u{n}\",{prod}");
+        let pod = format!("namespace=\"ml\",pod=\"serve-{n}\",uid=\"u{n}\",{cluster}");
         let node = format!("container=\"vllm\",node=\"ip-10-0-0-{n}.ec2.internal\"");
         let requests = [("nvidia_com_gpu", 1.0), ("cpu", 8.0), ("memory", 68_719_476_736.0)];
         for (resource, value) in requests {
