@@ -250,8 +250,13 @@ impl RunArgs {
             }
         }
         let rows = cheapest.into_iter().filter_map(|((cloud, region, instance_type, capacity_type), quote)| {
-            let each = book.spec(&cloud, &instance_type)?.advertised_gpus();
-            let nodes = self.gpus.div_ceil(each.max(1));
+            let spec = book.spec(&cloud, &instance_type)?;
+            // A part of a GPU is none.
+            let each = spec.gpus.0 / 1_000;
+            if each == 0 {
+                return None;
+            }
+            let nodes = self.gpus.div_ceil(each);
             let lost = if capacity_type == CapacityType::Spot { self.lost } else { Milli(0) };
             let total = estimate::run(quote.price, nodes, self.hours, lost)?;
             let (per_node, shown) = (quote.price.into(), (total, quote.price));

@@ -61,6 +61,11 @@ pub(super) fn text_of(Table { caption: _, header, numbers, rows }: Table) -> Str
     table(&header, header.get(numbers).unwrap_or_default(), rows)
 }
 
+/// A text of others, on one line: a terminal obeys some signs.
+pub(super) fn quiet(text: &str) -> String {
+    text.chars().map(|sign| if sign.is_control() { '\u{fffd}' } else { sign }).collect()
+}
+
 /// A value as indented JSON with a line end.
 pub(super) fn json<T: Serialize>(value: &T) -> Result<String, CliError> {
     let text = serde_json::to_string_pretty(value)

@@ -366,7 +366,7 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
         report.before_after = Some(before_after(args, &tariff.policy, &tables, place, period).await?);
     }
     if let Some(url) = &args.prometheus.unit_cost {
-        report.unit_costs = unit_cost::of(&args.prometheus.asker(url)?, &tariff.policy, &reckoned).await;
+        report.unit_costs = unit_cost::of(&args.prometheus.asker(url)?, &tariff.policy, &reckoned).await?;
     }
     let exit = if report.known_seconds == 0 { Exit::Short } else { Exit::Done };
     match args.format {

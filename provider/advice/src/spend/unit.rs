@@ -19,12 +19,12 @@ pub struct UnitCost {
 const LEAST: u128 = 10_000;
 
 impl UnitCost {
-    /// What each of `millionths` millionths cost, where `cost` was spent in `of` seconds and they were counted in `known` of these. `None`
-    /// where nothing was counted.
+    /// What each of `millionths` millionths cost: `cost` was spent in `of` seconds and they were counted in `known`. Neither need be the
+    /// same time: the cost of an hour is divided by the count of an hour. `None` where nothing was counted.
     pub fn of(cost: UsdMicros, (known, of): (i64, i64), millionths: u128) -> Option<Self> {
         let (cost, known, of) = (u128::try_from(cost.0).ok()?, u128::try_from(known).ok()?, u128::try_from(of).ok()?);
         // Each count is far below 2^64, and so is the cost: divided in turn, nothing overflows.
-        let known_cost = (cost * known.min(of)).checked_div(of)?;
+        let known_cost = (cost * known).checked_div(of)?;
         let price = |per: u32| (known_cost * u128::from(per)).checked_mul(1_000_000)?.checked_div(millionths);
         let per = [1, 1_000].into_iter().find(|per| price(*per).is_some_and(|price| price >= LEAST)).unwrap_or(1_000_000);
         let price = i64::try_from(price(per)?).ok()?;
@@ -50,6 +50,9 @@ mod tests {
         // One in ten seconds: $90 / 3,240.
         assert_eq!(UnitCost::of(UsdMicros(100_000_000), (9 * hours, 10 * hours), 3_240_000_000), price(3_240, 1, 27_777));
         assert_eq!(of(100_000_000, 0), None);
+        // $12.81 in 3,422 seconds, and two requests a second for a month: $0.003743 a second, and $1.871712 a thousand.
+        let month = UnitCost::of(UsdMicros(12_810_000), (2_462_400, 3_422), 4_924_800_000_000);
+        assert_eq!(month, price(4_924_800, 1_000, 1_871_712));
         assert_eq!(UnitCost::of(UsdMicros(1), (0, 0), 1), None);
     }
 

@@ -178,6 +178,11 @@ fn out_of_reach(catalogue: &Catalogue, wall: Wall, floors: &[Warning]) -> Vec<Wa
     (unbudgeted.max_usd_per_hour, unbudgeted.month) = (None, None);
     unbudgeted.pools.iter_mut().for_each(|pool| (pool.limits.max_usd_per_hour, pool.limits.month) = (None, None));
     let unbudgeted = catalogue.under(Arc::new(unbudgeted));
+    // What a month has left is less at its end, and all again in the next.
+    let mut of_any_month = Policy::clone(&catalogue.policy);
+    of_any_month.month = None;
+    of_any_month.pools.iter_mut().for_each(|pool| pool.limits.month = None);
+    let of_any_month = catalogue.under(Arc::new(of_any_month));
     let mut told = Vec::new();
     for pool in &catalogue.policy.pools {
         let (name, max) = (&pool.name, pool.limits.max_nodes);
@@ -185,7 +190,7 @@ fn out_of_reach(catalogue: &Catalogue, wall: Wall, floors: &[Warning]) -> Vec<Wa
         if catalogue.pool_groups(name).next().is_none() || off_hours.contains_key(name) || max == 0 || short(name) {
             continue;
         }
-        let one = what_if(catalogue, &memory, name, None, 1, times);
+        let one = what_if(&of_any_month, &memory, name, None, 1, times);
         if one.found == 0 {
             told.push(Warning::NeverBuys { pool: name.clone(), limits: in_the_way(&one) });
             continue;

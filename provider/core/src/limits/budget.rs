@@ -185,7 +185,7 @@ pub(crate) fn accounts_over(usage: &Usage, catalogue: &Catalogue, pool: &Pool) -
     let all = Ceiling::of_all(usage, &catalogue.policy).map(|Ceiling { limit, month }| {
         let (spent, spot_only_at) = (usage.total_cash(), spot_only_at(None));
         let kept = kept_from(usage, &catalogue.policy, pool);
-        Account { all: true, spent, limit: limit.minus(kept), month, kept, spot_only_at }
+        Account { all: true, spent, limit: limit.minus(kept).max(UsdPerHour::ZERO), month, kept, spot_only_at }
     });
     own.into_iter().chain(all)
 }

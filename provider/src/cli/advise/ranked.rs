@@ -5,7 +5,7 @@ mod spent;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path as FilePath;
 
 use jiff::Timestamp;
@@ -347,7 +347,10 @@ pub(super) fn apply(
     if read(&edited).is_none() || read(&edited) != read(text).and_then(|before| meant(&before, &measure.edits)) {
         return Err(cannot("the file has a form that is not edited"));
     }
-    let failed = |source: std::io::Error| CliError::Failed { doing: format!("--apply: {name}"), source: source.into() };
+    let failed = |source: std::io::Error| match source.kind() {
+        io::ErrorKind::AlreadyExists => CliError::Usage(format!("--apply: {name} is there already: name another file")),
+        _ => CliError::Failed { doing: format!("--apply: {name}"), source: source.into() },
+    };
     fs::File::create_new(to).and_then(|mut file| file.write_all(edited.as_bytes())).map_err(failed)?;
     let diff = TextDiff::from_lines(text, &edited).unified_diff().header(&from.display().to_string(), &name).to_string();
     Ok(format!(

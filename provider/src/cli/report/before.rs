@@ -18,7 +18,7 @@ use stoker_core::policy::{Policy, UnknownQuota};
 use stoker_service::api::console::Table;
 use stoker_service::feeds::prometheus::history::{Ask, NO_PODS, Past};
 use stoker_service::feeds::prometheus::{Asker, Connection};
-use stoker_service::init::{self, Source};
+use stoker_service::init::{self, Cluster, Source};
 use stoker_service::policy_file;
 use stoker_service::price_tables::PriceTables;
 use stoker_service::print::{count, paragraph, wrapped};
@@ -489,7 +489,7 @@ fn pool_of(tried: &Tried, kind: &Kind) -> Option<String> {
 /// The policy that `stoker init --from-nodes` would draft.
 fn drafted(past: &Past, tables: &PriceTables) -> Result<Policy, CliError> {
     let name = ClusterName::new("before-stoker").map_err(CliError::other)?;
-    let drafted = init::draft(Source::Nodes, &name, &past.cluster(), &tables.prices, Timestamp::UNIX_EPOCH);
+    let drafted = init::draft(Source::Nodes, &name, &Cluster::of_nodes(past.nodes()), &tables.prices, Timestamp::UNIX_EPOCH);
     let drafted = drafted.map_err(|error| match error {
         // What is missing is said already, each with its cure.
         init::InitError::Nothing { what, .. } => CliError::NotFound(NotFound {

@@ -6,7 +6,7 @@ use stoker_service::api::console::Table;
 use stoker_service::print::{count, paragraph, wrapped};
 
 use super::figures::{Amounts, CapacityLine, CommitmentLine, MonthLine, Report, StateLine};
-use crate::cli::out::{Money, text_of};
+use crate::cli::out::{Money, quiet, text_of};
 use crate::cli::simulate::BeforeAfter;
 
 /// From so many seconds on months are told apart: of 30 days, which two months share, nobody asks.
@@ -85,7 +85,7 @@ fn lines(report: &Report) -> Table {
     let rows = report.lines.iter().map(|line| {
         let rise = line.rise_permille.map_or_else(|| "-".to_owned(), |rise| signed(rise) + if line.rose { " (!)" } else { "" });
         let rest = vec![waste(&line.amounts), share(&line.amounts, report), rise];
-        [vec![line.name.clone()], amounts(&line.amounts), rest].concat()
+        [vec![quiet(&line.name)], amounts(&line.amounts), rest].concat()
     });
     Table {
         caption: format!("By {}", report.by),

@@ -10,6 +10,7 @@ use stoker_service::feeds::prometheus::history::Counted;
 
 use super::table::percent;
 use super::{Reckoned, at};
+use crate::cli::exit::CliError;
 
 /// What one of what a signal counts costs.
 #[derive(Debug, Serialize)]
@@ -30,7 +31,14 @@ pub(super) struct UnitCostLine {
 }
 
 /// Asks for every signal of the policy that counts something each second.
-pub(super) async fn of(asker: &Asker, policy: &Policy, reckoned: &Reckoned) -> Vec<UnitCostLine> {
+///
+/// # Errors
+/// Where none does.
+pub(super) async fn of(asker: &Asker, policy: &Policy, reckoned: &Reckoned) -> Result<Vec<UnitCostLine>, CliError> {
+    if !policy.pools.iter().flat_map(|pool| &pool.signals).any(|signal| signal.per_second.is_some()) {
+        let cure = "write what one counts each second, such as perSecond: requests";
+        return Err(CliError::Usage(format!("--unit-cost: no signal of the policy has perSecond: {cure}")));
+    }
     let pools = grouped(reckoned.rows(), |of| of.line(&By::Pool));
     let (period, known) = (reckoned.period, reckoned.known_seconds());
     let mut lines = Vec::new();
@@ -39,15 +47,14 @@ pub(super) async fn of(asker: &Asker, policy: &Policy, reckoned: &Reckoned) -> V
         let seconds = period.until - period.from;
         let counted = Counted::read(asker, &signal.query, (at(period.from), at(period.until))).await;
         let (counted, why) = match counted {
-            Ok(counted) if counted.seconds == 0 => (counted, Some("it has no samples in that time".to_owned())),
+            Ok(counted) if counted.seconds == 0 => {
+                (counted, Some("it has no samples in that time that a rate can be".to_owned()))
+            }
             Ok(counted) => (counted, None),
             Err(error) => (Counted::default(), Some(with_causes(&error))),
         };
-        // The same part of the cost as of the time.
-        let share = |seconds: i64| i128::from(seconds) * i128::from(known) / i128::from((period.until - period.from).max(1));
-        let known_part = i64::try_from(share(counted.seconds)).unwrap_or(known);
         let spent = pools.get(pool.name.as_str()).map(|figures| figures.effective);
-        let cost = spent.and_then(|spent| UnitCost::of(spent, (known_part, known), counted.millionths));
+        let cost = spent.and_then(|spent| UnitCost::of(spent, (counted.seconds, known), counted.millionths));
         let why = why.or_else(|| cost.is_none().then(|| "nothing was counted, or nothing spent".to_owned()));
         lines.push(UnitCostLine {
             pool: pool.name.clone(),
@@ -59,7 +66,7 @@ pub(super) async fn of(asker: &Asker, policy: &Policy, reckoned: &Reckoned) -> V
             unknown_because: why,
         });
     }
-    lines
+    Ok(lines)
 }
 
 impl UnitCostLine {

@@ -184,7 +184,7 @@ pub(super) fn none(policy: &str) -> String {
 /// What baselines are, below their table.
 pub(super) fn explained(seeds: usize) -> String {
     format!(
-        "Baselines run the same pods on the on-demand types of the first policy's pools: the cheapest fleet that holds the peak all the \
+        "Baselines run the same pods on the on-demand types of the first policy's pools: at least what the cheapest fleet that holds the peak costs all the \
          time, Cluster Autoscaler and Karpenter by their defaults and published rules. A month has {MONTH} hours like those played; least \
          and most are over {}.",
         count(seeds, "seed")

@@ -60,7 +60,7 @@ pub(super) async fn read(place: Place, asked: &Asked) -> Result<Recorded, CliErr
         return Err(CliError::Usage(format!("--since {since} is not before --until {until}: swap them, or leave one out")));
     }
     let Some((window, mut notes)) = window(known, asked) else {
-        return Err(none(format!("it has them from {} to {}; give --since and --until within that", known.since, known.until)));
+        return Err(none(format!("it has them from {} to {}; ask for a time within that", known.since, known.until)));
     };
     let (mut pods, mut left_out) = (Vec::new(), LeftOut::default());
     let (mut running, mut unseen) = (0_u64, 0_u64);

@@ -42,6 +42,11 @@ pub(super) fn overall_month(faults: &mut Faults, root: &Path, raw: &RawPolicy) -
     let month = month(faults, &path, raw.limits.max_usd_per_month.as_ref(), raw.limits.monthly_pace.as_ref())?;
     let all = raw.limits.max_usd_per_hour.as_ref().and_then(|number| grammar::rate(number, "").ok());
     let mut kept = UsdPerHour::ZERO;
+    // The longest month has 744 hours.
+    let rate = |MonthBudget { limit, pace }: MonthBudget| {
+        let rate = i128::from(limit.0) * i128::from(pace.0) / (744 * 1000);
+        UsdPerHour(i64::try_from(rate).unwrap_or(i64::MAX))
+    };
     for (at, pool) in raw.pools.iter().enumerate() {
         let path = root.key("pools").index(at).key("limits");
         let own = pool.limits.max_usd_per_month.as_ref().and_then(|number| grammar::rate(number, "").ok());
@@ -66,6 +71,12 @@ pub(super) fn overall_month(faults: &mut Faults, root: &Path, raw: &RawPolicy) -
                 faults.add(&path, message);
             }
             Some(_) => {}
+        }
+        if let Some(rate) = month.map(rate).filter(|rate| kept > *rate) {
+            let message = format!(
+                "makes the guarantees {kept}/h, above the {rate}/h that limits.{MONTH} leaves in a month of 31 days: lower one, or raise that"
+            );
+            faults.add(&path, message);
         }
         if let Some(own) = self::own(pool).filter(|own| guaranteed > *own) {
             faults.add(&path, format!("{guaranteed}/h is above the pool's own {KEY} {own}/h: lower it, or raise that"));

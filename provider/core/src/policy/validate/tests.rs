@@ -682,6 +682,10 @@ fn months_and_guarantees_fit_the_budgets_over_them() {
             "pools[0].limits.guaranteedUsdPerHour $5.0000/h is above the pool's own maxUsdPerHour $4.0000/h: lower it, or raise that",
         ]),
         (json!({"maxUsdPerHour": 9}), json!({"maxNodes": 2, "guaranteedUsdPerHour": 5}), vec![]),
+        // $2,976 in 744 hours are $4 an hour.
+        (json!({"maxUsdPerHour": 9, "maxUsdPerMonth": 2976}), json!({"maxNodes": 2, "guaranteedUsdPerHour": 5}), vec![
+            "pools[0].limits.guaranteedUsdPerHour makes the guarantees $5.0000/h, above the $4.0000/h that limits.maxUsdPerMonth leaves in a month of 31 days: lower one, or raise that",
+        ]),
     ] {
         assert_eq!(own(all, pool), said);
     }

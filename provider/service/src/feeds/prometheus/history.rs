@@ -21,7 +21,6 @@ use stoker_core::policy::Prometheus as Rules;
 use super::ask::{AskFailed, Asker, Series};
 use super::dcgm::{Level, braces, either, matchers};
 use super::labels::{Nodes, UUIDS};
-use crate::init::Cluster;
 use crate::kube::gpu_labels::GPU_LABELS;
 use crate::kube::node_labels::{INSTANCE_TYPE, REGION, ZONE, ZONE_ID, bought_as, cloud_of, spec_of};
 
@@ -274,7 +273,7 @@ impl Past {
     }
 
     /// Its nodes, for a first policy to be drafted from.
-    pub fn cluster(&self) -> Cluster {
+    pub fn nodes(&self) -> Vec<Node> {
         let node = |(name, gpus): (&str, u32)| {
             let told = self.machines.get(name)?;
             let node = json!({
@@ -284,7 +283,7 @@ impl Past {
             });
             serde_json::from_value::<Node>(node).ok()
         };
-        Cluster::of_nodes(self.observed.nodes().filter_map(node).collect())
+        self.observed.nodes().filter_map(node).collect()
     }
 }
 

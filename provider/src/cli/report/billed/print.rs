@@ -12,7 +12,7 @@ use stoker_service::print::{count, paragraph, table};
 
 use super::Billed;
 use crate::cli::exit::CliError;
-use crate::cli::out::{self, Money};
+use crate::cli::out::{self, Money, quiet};
 use crate::cli::report::{Format, at, csv};
 
 /// Machines that the table shows: those with the greatest difference. All are in JSON and CSV.
@@ -316,11 +316,6 @@ fn others(of: &Compared) -> String {
         let _ = writeln!(text, "and {more} more: -o csv has all");
     }
     text
-}
-
-/// A text of the bill, on one line: a terminal obeys some signs.
-fn quiet(text: &str) -> String {
-    text.chars().map(|sign| if sign.is_control() { '\u{fffd}' } else { sign }).collect()
 }
 
 /// What to look at, and what is not known: each with its word.

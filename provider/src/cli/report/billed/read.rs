@@ -140,11 +140,11 @@ pub(super) fn read(
     }
     let plain: Box<dyn Read> =
         if head.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
-    let watched = Watched { inner: plain, is_quoted: false, row: 0, last: b'\n' };
+    let watched = Watched { inner: plain, is_quoted: false, row: 0, last: b'\n', is_crlf: false };
     let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(watched);
     let mut row = ByteRecord::new();
     let mut next = |row: &mut ByteRecord, faults: &mut BillFaults| match reader.read_byte_record(row) {
-        Ok(true) => Some(row.position().map_or(0, ::csv::Position::line)),
+        Ok(true) => row.position().map(|at| at.line() + u64::from(at.byte() > 0 && reader.get_ref().is_crlf)),
         Ok(false) => {
             let end = reader.get_ref();
             if end.is_quoted {
@@ -218,6 +218,8 @@ struct Watched<R> {
     /// Bytes since the last end of a row.
     row: usize,
     last: u8,
+    /// Whether lines end as on Windows: of such the reader begins a row before its line's feed.
+    is_crlf: bool,
 }
 
 impl<R: Read> Read for Watched<R> {
@@ -226,7 +228,10 @@ impl<R: Read> Read for Watched<R> {
         for byte in buffer.iter().take(read) {
             match byte {
                 b'"' => self.is_quoted = !self.is_quoted,
-                b'\n' if !self.is_quoted => self.row = 0,
+                b'\n' if !self.is_quoted => {
+                    self.row = 0;
+                    self.is_crlf = self.last == b'\r';
+                }
                 _ => {}
             }
             self.row += 1;
