@@ -185,7 +185,7 @@ fn a_measure_is_applied_to_a_file(advise: &impl Fn(&[&str]) -> Ran, dir: &Path) 
     assert!(planned.code == 0 && planned.err.is_empty(), "{planned:?}");
 
     let again = apply("1");
-    assert!(again.code != 0 && again.err.contains("exists"), "{again:?}");
+    assert!(again.code != 0 && again.err.contains("is there already"), "{again:?}");
     let by_hand = apply(&rank_of("idle pods"));
     assert!(by_hand.code == 2 && by_hand.err.contains("changes no policy"), "{by_hand:?}");
     let none = apply("99");
