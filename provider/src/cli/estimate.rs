@@ -19,6 +19,7 @@ use super::candidates::{QuoteRow, Sources};
 use super::exit::{CliError, Exit, NotFound};
 use super::offers::{OfferFilter, tables};
 use super::out::{self, Money};
+use super::report::percent;
 use stoker_service::price_tables::PriceTables;
 use stoker_service::print::{count, paragraph, table};
 
@@ -408,7 +409,7 @@ impl ReserveReport {
             ["REGION", "TERM", "$/NODE-HOUR", "A YEAR", "ON DEMAND A YEAR", "SAVES A YEAR", "DISCOUNT", "EVEN AT"];
         let row = |row: &ReserveRow| {
             let (rate, of) = row.shown;
-            let even = if of.break_even_permille > 1_000 { "never".to_owned() } else { percent(of.break_even_permille) };
+            let even = if of.break_even_permille > 1_000 { "never".to_owned() } else { percent(of.break_even_permille.into()) };
             vec![
                 row.place.clone().unwrap_or_else(|| "-".to_owned()),
                 row.term.as_str().to_owned(),
@@ -416,21 +417,16 @@ impl ReserveReport {
                 of.reserved.to_string(),
                 of.on_demand.to_string(),
                 of.saved.to_string(),
-                percent(of.discount_permille),
+                percent(of.discount_permille.into()),
                 even,
             ]
         };
         let rows = self.reservations.iter().map(row).collect();
-        let used = percent(i64::from(self.used_permille));
+        let used = percent(self.used_permille.into());
         let text = format!("{}, used {used} of {} hours a year\n\n", count(self.nodes, "node"), estimate::YEAR);
         let even = "use from which on the reservation costs less; it is paid for whether it is used or not";
         text + &table(&HEADER, &HEADER[2..7], rows) + "\n" + &paragraph("EVEN AT:", even)
     }
-}
-
-fn percent(permille: i64) -> String {
-    let sign = if permille < 0 { "-" } else { "" };
-    format!("{sign}{}.{} %", permille.unsigned_abs() / 10, permille.unsigned_abs() % 10)
 }
 
 #[derive(Debug, Serialize)]

@@ -13,7 +13,7 @@ use stoker_core::base::ids::PoolName;
 use stoker_core::base::units::UsdMicros;
 use stoker_core::market::offer::CapacityType;
 
-use super::{DayRow, PARTS, Use};
+use super::{DayRow, Figures, PARTS, Use};
 use exact::divided;
 
 pub use exact::{BadNumber, Exact};
@@ -283,11 +283,8 @@ struct Entry {
     pool: PoolName,
     ids: BTreeSet<String>,
     is_spot: bool,
-    is_listed: bool,
-    node_parts: i64,
-    list: UsdMicros,
-    contracted: UsdMicros,
-    effective: UsdMicros,
+    /// What was calculated of it.
+    figures: Figures,
     /// What the bill has of the machine itself.
     usage: Sums,
     bill_list: Option<Exact>,
@@ -339,7 +336,7 @@ impl Comparison {
 
     fn know(&mut self, row: &DayRow) {
         let Use::Nodes { pool, market, .. } = &row.key.of else {
-            self.unused = self.unused.plus(row.effective);
+            self.unused = self.unused.plus(row.figures.effective);
             return;
         };
         let id = row.key.instance.as_ref().map_or("", |(id, _)| id.as_str());
@@ -348,11 +345,7 @@ impl Comparison {
             pool: pool.clone(),
             ids: BTreeSet::new(),
             is_spot: market.capacity_type == CapacityType::Spot,
-            is_listed: true,
-            node_parts: 0,
-            list: UsdMicros(0),
-            contracted: UsdMicros(0),
-            effective: UsdMicros(0),
+            figures: Figures::default(),
             usage: Sums::default(),
             bill_list: Some(Exact::default()),
             bill_contracted: Some(Exact::default()),
@@ -369,11 +362,7 @@ impl Comparison {
                 }
             }
         }
-        entry.is_listed &= row.unlisted_parts == 0;
-        entry.node_parts = entry.node_parts.saturating_add(row.node_parts);
-        entry.list = entry.list.plus(row.list);
-        entry.contracted = entry.contracted.plus(row.contracted);
-        entry.effective = entry.effective.plus(row.effective);
+        entry.figures.add(&row.figures);
     }
 
     /// The machine that a charge is for.
@@ -506,17 +495,17 @@ impl Comparison {
 impl Entry {
     /// The machine, and its exact sums.
     fn machine(self, key: String) -> (Machine, Exact, Exact) {
-        let (usage, is_billed, hours) = (&self.usage, self.usage.charges > 0, hours_of(self.node_parts));
+        let (usage, is_billed, hours) = (&self.usage, self.usage.charges > 0, hours_of(self.figures.node_parts));
         let billed_hours = self.bill_hours.filter(|_| is_billed).map(Exact::millionths);
-        let mut line = Line { calculated: self.effective, ..Line::default() };
-        let [list, contracted, effective] = [self.list, self.contracted, self.effective].map(micros);
+        let mut line = Line { calculated: self.figures.effective, ..Line::default() };
+        let [list, contracted, effective] = [self.figures.list, self.figures.contracted, self.figures.effective].map(micros);
         if is_billed {
             let more = i128::from(billed_hours.unwrap_or(hours)) - i128::from(hours);
             let more_hours = |at: i128| divided(at * more, i128::from(hours));
             let bill = micros(usage.effective.usd());
             let known = |sum: Option<Exact>| sum.map(|sum| micros(sum.usd()));
             match (known(self.bill_contracted), known(self.bill_list)) {
-                (Some(bill_contracted), Some(bill_list)) if self.is_listed && !self.is_spot => {
+                (Some(bill_contracted), Some(bill_list)) if self.figures.unlisted_parts == 0 && !self.is_spot => {
                     let more = more_hours(list);
                     line.part(Part::Hours, more);
                     line.part(Part::ListPrice, bill_list - list - more);

@@ -15,7 +15,7 @@ use stoker_core::policy::rules::commitment::{Commitment, Terms};
 
 use super::allocate::{Part, WHOLE, split};
 use super::gpu_use::{GpuUse, NodeUse, Read, Whose};
-use super::{Known, NodeState, PodTime, Span};
+use super::{Figures, Known, NodeState, PodTime, Span};
 use crate::rollup::PodLabels;
 
 /// Seconds in an hour, by which clouds bill commitments.
@@ -89,22 +89,9 @@ pub struct RowKey {
 pub struct DayRow {
     /// What it belongs to.
     pub key: RowKey,
-    /// Time of nodes, in [parts](super::PARTS) of a second.
-    pub node_parts: i64,
-    /// Time of GPUs, likewise.
-    pub gpu_parts: i64,
-    /// At the published on-demand prices. Where none is published, at the contracted one.
-    pub list: UsdMicros,
-    /// At the prices that are paid, without commitments.
-    pub contracted: UsdMicros,
-    /// What it costs with commitments: what they leave to pay, and its part of what they cost.
-    pub effective: UsdMicros,
-    /// Of `node_parts`, those without a published price.
-    pub unlisted_parts: i64,
-    /// Of `effective`, what was paid for time of which readings tell how busy the GPUs were.
-    pub read: UsdMicros,
-    /// Of `read`, what was paid for what the GPUs could have done and did not: cost × (1 − use).
-    pub wasted: UsdMicros,
+    /// Its time and money.
+    #[serde(flatten)]
+    pub figures: Figures,
 }
 
 /// What is needed to bill a day, beside its spans and pods.
@@ -429,8 +416,7 @@ impl Rows {
         let parts = |amount: i128| i64::try_from(amount).unwrap_or(i64::MAX);
         let mut rows = Vec::with_capacity(exact.len());
         for (key, sums) in self.places.into_keys().zip(&exact) {
-            rows.push(DayRow {
-                key,
+            let figures = Figures {
                 node_parts: parts(sums.node),
                 gpu_parts: parts(sums.gpu),
                 list: list.next().unwrap_or_default(),
@@ -439,7 +425,8 @@ impl Rows {
                 unlisted_parts: parts(sums.unlisted),
                 read: read.next().unwrap_or_default(),
                 wasted: wasted.next().unwrap_or_default(),
-            });
+            };
+            rows.push(DayRow { key, figures });
         }
         rows
     }

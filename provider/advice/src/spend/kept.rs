@@ -67,8 +67,12 @@ impl KeptDay {
     }
 
     pub(super) fn folded_to(mut self, most: usize) -> Self {
-        let mut of_pods: Vec<(UsdMicros, &RowKey)> =
-            self.rows.iter().filter(|row| namespace(&row.key.of).is_some()).map(|row| (row.contracted, &row.key)).collect();
+        let mut of_pods: Vec<(UsdMicros, &RowKey)> = self
+            .rows
+            .iter()
+            .filter(|row| namespace(&row.key.of).is_some())
+            .map(|row| (row.figures.contracted, &row.key))
+            .collect();
         if of_pods.len() <= most {
             return self;
         }

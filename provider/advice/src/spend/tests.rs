@@ -273,7 +273,13 @@ fn what_a_discount_paid_is_a_row_of_its_own_by_machine() {
     };
     let by_machine = rows(true);
     let of = |row: &DayRow| {
-        (row.key.paid_by.as_deref().map(str::to_owned), row.node_parts / PARTS, row.list, row.contracted, row.effective)
+        (
+            row.key.paid_by.as_deref().map(str::to_owned),
+            row.figures.node_parts / PARTS,
+            row.figures.list,
+            row.figures.contracted,
+            row.figures.effective,
+        )
     };
     assert_eq!(
         by_machine.iter().map(of).collect::<Vec<_>>(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::PoolName;
 use stoker_core::base::shares::share_out;
 use stoker_core::base::units::UsdMicros;
@@ -39,37 +40,38 @@ pub enum Idle {
 }
 
 /// Time and money.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Figures {
     /// Time of nodes, in [parts](super::PARTS) of a second.
     pub node_parts: i64,
     /// Time of GPUs, likewise.
     pub gpu_parts: i64,
-    /// At list prices.
+    /// At the published on-demand prices. Where none is published, at the contracted one.
     pub list: UsdMicros,
-    /// At contracted prices.
+    /// At the prices that are paid, without commitments.
     pub contracted: UsdMicros,
-    /// With commitments.
+    /// What it costs with commitments: what they leave to pay, and its part of what they cost.
     pub effective: UsdMicros,
-    /// Time of nodes without a list price.
+    /// Of `node_parts`, those without a published price.
     pub unlisted_parts: i64,
     /// Of `effective`, what was paid for time of which readings tell how busy the GPUs were.
     pub read: UsdMicros,
-    /// Of `read`, what was paid for what the GPUs could have done and did not.
+    /// Of `read`, what was paid for what the GPUs could have done and did not: cost × (1 − use).
     pub wasted: UsdMicros,
 }
 
 impl Figures {
-    /// Adds a row.
-    pub fn add(&mut self, row: &DayRow) {
-        self.node_parts = self.node_parts.saturating_add(row.node_parts);
-        self.gpu_parts = self.gpu_parts.saturating_add(row.gpu_parts);
-        self.list = self.list.plus(row.list);
-        self.contracted = self.contracted.plus(row.contracted);
-        self.effective = self.effective.plus(row.effective);
-        self.unlisted_parts = self.unlisted_parts.saturating_add(row.unlisted_parts);
-        self.read = self.read.plus(row.read);
-        self.wasted = self.wasted.plus(row.wasted);
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        self.node_parts = self.node_parts.saturating_add(other.node_parts);
+        self.gpu_parts = self.gpu_parts.saturating_add(other.gpu_parts);
+        self.list = self.list.plus(other.list);
+        self.contracted = self.contracted.plus(other.contracted);
+        self.effective = self.effective.plus(other.effective);
+        self.unlisted_parts = self.unlisted_parts.saturating_add(other.unlisted_parts);
+        self.read = self.read.plus(other.read);
+        self.wasted = self.wasted.plus(other.wasted);
     }
 
     /// Cost × (1 − use), as far as readings tell; `None` where they tell nothing: that is unknown, and not nothing.
@@ -129,7 +131,7 @@ impl Use {
 /// The sum of rows.
 pub fn total<'a>(rows: impl IntoIterator<Item = &'a DayRow>) -> Figures {
     let mut total = Figures::default();
-    rows.into_iter().for_each(|row| total.add(row));
+    rows.into_iter().for_each(|row| total.add(&row.figures));
     total
 }
 
@@ -137,7 +139,7 @@ pub fn total<'a>(rows: impl IntoIterator<Item = &'a DayRow>) -> Figures {
 pub fn grouped<'a, K: Ord>(rows: impl IntoIterator<Item = &'a DayRow>, key: impl Fn(&Use) -> K) -> BTreeMap<K, Figures> {
     let mut groups: BTreeMap<K, Figures> = BTreeMap::new();
     for row in rows {
-        groups.entry(key(&row.key.of)).or_default().add(row);
+        groups.entry(key(&row.key.of)).or_default().add(&row.figures);
     }
     groups
 }
@@ -163,12 +165,12 @@ pub fn spread(rows: &[DayRow]) -> Vec<DayRow> {
             put(&mut all, row.clone());
             continue;
         };
-        let weights: Vec<i128> = bearers.iter().map(|bearer| i128::from(bearer.node_parts)).collect();
+        let weights: Vec<i128> = bearers.iter().map(|bearer| i128::from(bearer.figures.node_parts)).collect();
         let share =
             |amount: i64| share_out(i128::from(amount), &weights).into_iter().map(|part| i64::try_from(part).unwrap_or(0));
-        let money = share(row.list.0).zip(share(row.contracted.0)).zip(share(row.effective.0));
-        let unused = share(row.read.0).zip(share(row.wasted.0));
-        let time = share(row.node_parts).zip(share(row.gpu_parts)).zip(share(row.unlisted_parts));
+        let money = share(row.figures.list.0).zip(share(row.figures.contracted.0)).zip(share(row.figures.effective.0));
+        let unused = share(row.figures.read.0).zip(share(row.figures.wasted.0));
+        let time = share(row.figures.node_parts).zip(share(row.figures.gpu_parts)).zip(share(row.figures.unlisted_parts));
         for (((bearer, ((list, contracted), effective)), ((node_parts, gpu_parts), unlisted_parts)), (read, wasted)) in
             bearers.iter().zip(money).zip(time).zip(unused)
         {
@@ -183,7 +185,8 @@ pub fn spread(rows: &[DayRow]) -> Vec<DayRow> {
             let (list, contracted, effective) = (UsdMicros(list), UsdMicros(contracted), UsdMicros(effective));
             let (read, wasted) = (UsdMicros(read), UsdMicros(wasted));
             let key = RowKey { of, instance: row.key.instance.clone(), paid_by: row.key.paid_by.clone() };
-            put(&mut all, DayRow { key, node_parts, gpu_parts, list, contracted, effective, unlisted_parts, read, wasted });
+            let figures = Figures { node_parts, gpu_parts, list, contracted, effective, unlisted_parts, read, wasted };
+            put(&mut all, DayRow { key, figures });
         }
     }
     all.into_values().collect()
@@ -191,16 +194,7 @@ pub fn spread(rows: &[DayRow]) -> Vec<DayRow> {
 
 pub(super) fn put(all: &mut BTreeMap<RowKey, DayRow>, row: DayRow) {
     match all.get_mut(&row.key) {
-        Some(known) => {
-            known.node_parts = known.node_parts.saturating_add(row.node_parts);
-            known.gpu_parts = known.gpu_parts.saturating_add(row.gpu_parts);
-            known.list = known.list.plus(row.list);
-            known.contracted = known.contracted.plus(row.contracted);
-            known.effective = known.effective.plus(row.effective);
-            known.unlisted_parts = known.unlisted_parts.saturating_add(row.unlisted_parts);
-            known.read = known.read.plus(row.read);
-            known.wasted = known.wasted.plus(row.wasted);
-        }
+        Some(known) => known.figures.add(&row.figures),
         None => {
             all.insert(row.key.clone(), row);
         }

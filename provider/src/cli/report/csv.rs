@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use csv::Writer;
 use jiff::Timestamp;
-use stoker_advice::spend::{DAY, DayRow, Holder, KeptDay, NodeState, PARTS, Use};
+use stoker_advice::spend::{DAY, DayRow, Figures, Holder, KeptDay, NodeState, PARTS, Use};
 use stoker_core::base::units::UsdMicros;
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::Policy;
@@ -139,7 +139,8 @@ struct Row<'a> {
 impl Row<'_> {
     /// What stands in each column; nothing in those that are left out.
     fn cells(&self) -> BTreeMap<&'static str, String> {
-        let DayRow { key, list, contracted, effective, node_parts, gpu_parts, read, wasted, .. } = self.of;
+        let DayRow { key, figures } = self.of;
+        let Figures { list, contracted, effective, node_parts, gpu_parts, read, wasted, .. } = figures;
         let (begin, end) = (self.day * DAY, (self.day + 1) * DAY);
         let (month, next_month) = month_of(begin);
         let cluster = self.policy.cluster.as_str();
@@ -267,7 +268,7 @@ impl Row<'_> {
 
     /// How much of a discount a charge is for, and in which unit. By count it is hours, and of what nothing used so many as it costs.
     fn quantity(&self, commitment: &Commitment) -> Option<(String, &'static str)> {
-        let DayRow { key, effective, node_parts, gpu_parts, .. } = self.of;
+        let DayRow { key, figures: Figures { effective, node_parts, gpu_parts, .. } } = self.of;
         let (number, rate, parts, unit) = match &commitment.terms {
             Terms::Spend(_) => return Some((usd(*effective), "USD")),
             Terms::Nodes(nodes) => (nodes.nodes, nodes.rate, *node_parts, "Hours"),

@@ -1,7 +1,7 @@
 //! The report as a page: one file, which asks no network for anything.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use stoker_service::api::console::Table;
+use stoker_service::api::console::text_table;
 
 use super::figures::Report;
 use super::picture::{self, Picture, WIDTH};
@@ -90,12 +90,12 @@ fn body(report: &Report) -> Result<Markup, CliError> {
             figcaption { "Hours of nodes by what they did" }
             (drawn("states", &states))
         }
-        @for grid in &grids(report) { (table(grid)) }
+        @for grid in &grids(report) { (text_table(grid)) }
         @for line in lives(report).into_iter().chain(unit_costs(report)) { p { (line) } }
         @if let Some(played) = &report.before_after {
             h2 { "Before and after" }
             @for line in &played.sentences() { p { (line) } }
-            @for grid in &played.grids() { (table(grid)) }
+            @for grid in &played.grids() { (text_table(grid)) }
         }
     })
 }
@@ -109,29 +109,5 @@ fn drawn(id: &str, picture: &Picture) -> Markup {
         (PreEscaped(format!("<svg role=\"img\" aria-labelledby=\"{id}\" viewBox=\"0 0 {WIDTH} {height}\">")))
         title id=(id) { (title) }
         (PreEscaped(inside))
-    }
-}
-
-fn table(grid: &Table) -> Markup {
-    let class = |at: usize| grid.numbers.contains(&at).then_some("number");
-    html! {
-        div.wide tabindex="0" role="region" aria-label=(grid.caption) {
-            table {
-                caption { (grid.caption) }
-                thead { tr { @for (at, name) in grid.header.iter().enumerate() { th scope="col" class=[class(at)] { (name) } } } }
-                tbody {
-                    @for row in &grid.rows {
-                        tr {
-                            @for (at, cell) in row.iter().enumerate() {
-                                @match at {
-                                    0 => th scope="row" { (cell) },
-                                    _ => td class=[class(at)] { (cell) },
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
     }
 }

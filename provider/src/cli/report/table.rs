@@ -251,13 +251,14 @@ fn usd(money: &Money) -> String {
 
 /// Thousandths, in percent.
 pub(in crate::cli) fn percent(permille: i128) -> String {
-    format!("{}.{} %", permille / 10, permille % 10)
+    let sign = if permille < 0 { "-" } else { "" };
+    let of = permille.unsigned_abs();
+    format!("{sign}{}.{} %", of / 10, of % 10)
 }
 
 fn signed(permille: i64) -> String {
-    let sign = if permille < 0 { "-" } else { "+" };
-    let of = permille.unsigned_abs();
-    format!("{sign}{}.{} %", of / 10, of % 10)
+    let sign = if permille < 0 { "" } else { "+" };
+    sign.to_owned() + &percent(permille.into())
 }
 
 /// A time in words.

@@ -29,14 +29,14 @@ fn ran(id: &str, capacity_type: CapacityType, hours: i64, [list, contracted, eff
     };
     DayRow {
         key: RowKey { of, instance: Some((ProviderId::new(id).unwrap(), None)), paid_by: None },
-        node_parts: hours * HOUR * PARTS,
-        gpu_parts: 8 * hours * HOUR * PARTS,
-        list: cents(list),
-        contracted: cents(contracted),
-        effective: cents(effective),
-        unlisted_parts: 0,
-        read: UsdMicros(0),
-        wasted: UsdMicros(0),
+        figures: Figures {
+            node_parts: hours * HOUR * PARTS,
+            gpu_parts: 8 * hours * HOUR * PARTS,
+            list: cents(list),
+            contracted: cents(contracted),
+            effective: cents(effective),
+            ..Figures::default()
+        },
     }
 }
 
@@ -149,7 +149,6 @@ fn all_else_on_the_bill_has_its_name() {
     use ChargeCategory::{Adjustment, Credit, Purchase, Tax};
     let unused = DayRow {
         key: RowKey { of: Use::Unused { commitment: "plan".into() }, instance: None, paid_by: None },
-        node_parts: 0,
         ..ran("aws:///a/i-9", CapacityType::OnDemand, 0, [0, 0, 200])
     };
     let rows = [

@@ -7,7 +7,7 @@ use crate::base::units::{Milli, UsdMicros, UsdPerHour};
 use crate::market::offer::CapacityType;
 use crate::market::price::{Entry, PriceBook};
 use crate::policy::rules::month::MonthBudget;
-use crate::policy::{Path, RawCommitment, RawPolicy, RawPool};
+use crate::policy::{Path, RawCommitment, RawOverallLimits, RawPolicy, RawPool};
 
 const KEY: &str = "maxUsdPerHour";
 const MONTH: &str = "maxUsdPerMonth";
@@ -38,28 +38,33 @@ pub(super) fn overall(faults: &mut Faults, root: &Path, raw: &RawPolicy) -> Opti
 /// What all pools together may spend in a month. `None` is a fault, `Some(None)` no limit.
 #[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
 pub(super) fn overall_month(faults: &mut Faults, root: &Path, raw: &RawPolicy) -> Option<Option<MonthBudget>> {
-    let path = root.key("limits");
-    let month = month(faults, &path, raw.limits.max_usd_per_month.as_ref(), raw.limits.monthly_pace.as_ref())?;
-    let all = raw.limits.max_usd_per_hour.as_ref().and_then(|number| grammar::rate(number, "").ok());
-    let mut kept = UsdPerHour::ZERO;
-    // The longest month has 744 hours.
-    let rate = |MonthBudget { limit, pace }: MonthBudget| {
-        let rate = i128::from(limit.0) * i128::from(pace.0) / (744 * 1000);
-        UsdPerHour(i64::try_from(rate).unwrap_or(i64::MAX))
-    };
+    let RawOverallLimits { max_usd_per_month, monthly_pace, .. } = &raw.limits;
+    let month = month(faults, &root.key("limits"), max_usd_per_month.as_ref(), monthly_pace.as_ref())?;
     for (at, pool) in raw.pools.iter().enumerate() {
-        let path = root.key("pools").index(at).key("limits");
-        let own = pool.limits.max_usd_per_month.as_ref().and_then(|number| grammar::rate(number, "").ok());
-        if let (Some(MonthBudget { limit, .. }), Some(own)) = (month, own.map(|own| UsdMicros(own.0)))
+        let own = readable(pool.limits.max_usd_per_month.as_ref()).map(|own| UsdMicros(own.0));
+        if let (Some(MonthBudget { limit, .. }), Some(own)) = (month, own)
             && own > limit
         {
             let message = format!("{own} is above the {limit} of all pools together (limits.{MONTH}): lower it, or raise that");
-            faults.add(&path.key(MONTH), message);
+            faults.add(&root.key("pools").index(at).key("limits").key(MONTH), message);
         }
-        let guaranteed = pool.limits.guaranteed_usd_per_hour.as_ref().and_then(|number| grammar::rate(number, "").ok());
-        let Some(guaranteed) = guaranteed else { continue };
+    }
+    Some(month)
+}
+
+/// Reports guarantees that are above the budgets over them.
+pub(super) fn guarantees(faults: &mut Faults, root: &Path, raw: &RawPolicy, month: Option<MonthBudget>) {
+    let all = readable(raw.limits.max_usd_per_hour.as_ref());
+    // The longest month has 744 hours.
+    let even = |MonthBudget { limit, pace }: MonthBudget| {
+        let rate = i128::from(limit.0) * i128::from(pace.0) / (744 * 1000);
+        UsdPerHour(i64::try_from(rate).unwrap_or(i64::MAX))
+    };
+    let mut kept = UsdPerHour::ZERO;
+    for (at, pool) in raw.pools.iter().enumerate() {
+        let Some(guaranteed) = readable(pool.limits.guaranteed_usd_per_hour.as_ref()) else { continue };
         kept = kept.plus(guaranteed);
-        let path = path.key(GUARANTEED);
+        let path = root.key("pools").index(at).key("limits").key(GUARANTEED);
         match all {
             None => {
                 faults.add(&path, format!("is a part of limits.{KEY} of all pools, which is not set: set it, or remove this"))
@@ -72,17 +77,16 @@ pub(super) fn overall_month(faults: &mut Faults, root: &Path, raw: &RawPolicy) -
             }
             Some(_) => {}
         }
-        if let Some(rate) = month.map(rate).filter(|rate| kept > *rate) {
+        if let Some(rate) = month.map(even).filter(|rate| kept > *rate) {
             let message = format!(
                 "makes the guarantees {kept}/h, above the {rate}/h that limits.{MONTH} leaves in a month of 31 days: lower one, or raise that"
             );
             faults.add(&path, message);
         }
-        if let Some(own) = self::own(pool).filter(|own| guaranteed > *own) {
+        if let Some(own) = own(pool).filter(|own| guaranteed > *own) {
             faults.add(&path, format!("{guaranteed}/h is above the pool's own {KEY} {own}/h: lower it, or raise that"));
         }
     }
-    Some(month)
 }
 
 /// A monthly budget with its pace. `None` is a fault, `Some(None)` no limit.
@@ -124,7 +128,7 @@ pub(super) fn floors(faults: &mut Faults, root: &Path, policy: &RawPolicy, book:
                 .add(&path, format!("minNodes {nodes} costs at least {floor}/h, above {KEY} {limit}: lower it or raise that"));
         }
     }
-    let limit = policy.limits.max_usd_per_hour.as_ref().and_then(|number| grammar::rate(number, "").ok());
+    let limit = readable(policy.limits.max_usd_per_hour.as_ref());
     if let Some(limit) = limit.filter(|limit| all > *limit) {
         let message =
             format!("{limit} is below the {all}/h that the minNodes of all pools cost at least: raise it or lower them");
@@ -134,7 +138,12 @@ pub(super) fn floors(faults: &mut Faults, root: &Path, policy: &RawPolicy, book:
 
 /// A pool's own budget, where it can be read.
 fn own(pool: &RawPool) -> Option<UsdPerHour> {
-    grammar::rate(pool.limits.max_usd_per_hour.as_ref()?, "").ok()
+    readable(pool.limits.max_usd_per_hour.as_ref())
+}
+
+/// A rate, or an amount, where it can be read: what is wrong with it is reported where it is read first.
+fn readable(number: Option<&Number>) -> Option<UsdPerHour> {
+    grammar::rate(number?, "").ok()
 }
 
 /// The least that a node of the pool could cost; `None` where no price is known that tells.

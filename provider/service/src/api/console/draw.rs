@@ -8,6 +8,8 @@ use maud::{Markup, Render, html};
 use serde::Serialize;
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
 
+use super::text::Table;
+
 /// What is not known.
 pub(super) const UNKNOWN: &str = "unknown";
 
@@ -156,6 +158,13 @@ pub(super) fn table(caption: &str, header: &[&str], numbers: &Range<usize>, rows
             }
         }
     }
+}
+
+/// A table of texts.
+pub fn text_table(Table { caption, header, numbers, rows }: &Table) -> Markup {
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let rows: Vec<Vec<Markup>> = rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
+    table(caption, &header, numbers, &rows)
 }
 
 /// A cell of text.

@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use access::NoAccess;
 pub(crate) use access::{Access, Admission};
+pub use draw::text_table;
 pub use text::{Answer, ConsoleText, Day, Decision, Money, Table};
 
 use self::beat::{BEAT, Beat, Drawn};

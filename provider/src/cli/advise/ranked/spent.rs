@@ -6,8 +6,8 @@ use serde_json::json;
 use stoker_advice::spend::{DAY, DayRow, KeptDay, NodeState, PARTS, Use};
 use stoker_advice::workload::MONTH_HOURS;
 use stoker_core::base::engine_clock::Wall;
-use stoker_core::base::ids::{PoolName, Region};
-use stoker_core::base::units::UsdMicros;
+use stoker_core::base::ids::{Cloud, InstanceType, PoolName, Region};
+use stoker_core::base::units::{UsdMicros, UsdPerHour};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::usable;
 use stoker_service::yaml::Edit;
@@ -50,7 +50,7 @@ fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
     for row in rows(found) {
         if let Use::Nodes { pool, market: Market { place, capacity_type: CapacityType::OnDemand }, .. } = &row.key.of {
             let sum = paid.entry((pool, place)).or_default();
-            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
+            *sum = (sum.0 + i128::from(row.figures.effective.0), sum.1.saturating_add(row.figures.node_parts));
         }
     }
     let mut pools: BTreeMap<&PoolName, (i128, i128)> = BTreeMap::new();
@@ -91,7 +91,7 @@ fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
     for row in rows(found) {
         if let Use::Nodes { pool, state: state @ (NodeState::Idle | NodeState::Warm), .. } = &row.key.of {
             let sum = free.entry((pool, *state == NodeState::Warm)).or_default();
-            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
+            *sum = (sum.0 + i128::from(row.figures.effective.0), sum.1.saturating_add(row.figures.node_parts));
         }
     }
     let measure = |((pool, is_warm), (cost, parts)): ((&PoolName, bool), (i128, i64))| {
@@ -130,29 +130,24 @@ fn other_region(found: &Found<'_>) -> Vec<Measure> {
     for row in rows(found) {
         if let Use::Nodes { pool, market, .. } = &row.key.of {
             let sum = paid.entry(pool).or_default().entry(market).or_default();
-            *sum = (sum.0 + i128::from(row.effective.0), sum.1.saturating_add(row.node_parts));
+            *sum = (sum.0 + i128::from(row.figures.effective.0), sum.1.saturating_add(row.figures.node_parts));
         }
     }
     // What is reserved is paid for where it is.
     for markets in paid.values_mut() {
         markets.retain(|market, _| market.capacity_type != CapacityType::Reserved);
     }
+    let cheapest = cheapest(found);
     let measure = |(name, markets): (&PoolName, BTreeMap<&Market, (i128, i64)>)| {
         let (pool, path) = pool(found.policy, name)?;
         let here: i128 = markets.values().map(|(cost, _)| cost).sum();
         let clouds: BTreeSet<_> = markets.keys().map(|market| &market.place.cloud).collect();
         let [cloud] = clouds.into_iter().collect::<Vec<_>>()[..] else { return None };
-        let regions: BTreeSet<&Region> = found
-            .prices
-            .entries()
-            .map(|(market, _)| &market.place)
-            .filter(|place| place.cloud == *cloud)
-            .map(|place| &place.region)
-            .collect();
         let there = |region: &Region| {
-            markets.iter().try_fold(0_i128, |sum, (market, (_, parts))| Some(sum + cost_in(found, region, market, *parts)?))
+            markets.iter().try_fold(0_i128, |sum, (market, (_, parts))| Some(sum + cost_in(&cheapest, region, market, *parts)?))
         };
-        let elsewhere = regions.into_iter().filter(|region| !pool.regions.contains(*region));
+        let regions = markets.keys().next().and_then(|market| cheapest.get(&sort(market)))?.keys().copied();
+        let elsewhere = regions.filter(|region| !pool.regions.contains(*region));
         let (cost, region) = elsewhere.filter_map(|region| Some((there(region)?, region))).min()?;
         let [here, cost] = [here, cost].map(|amount| a_month((amount, found.spent.1)));
         (cost < here).then(|| Measure {
@@ -174,18 +169,33 @@ fn other_region(found: &Found<'_>) -> Vec<Measure> {
     paid.into_iter().filter_map(measure).collect()
 }
 
-/// What so much time of a market's nodes would cost in another region, in its cheapest zone; `None` where no price is known.
-fn cost_in(found: &Found<'_>, region: &Region, market: &Market, parts: i64) -> Option<i128> {
-    let alike = |other: &Market| {
-        let (a, b) = (&market.place, &other.place);
-        a.cloud == b.cloud
-            && b.region == *region
-            && a.instance_type == b.instance_type
-            && market.capacity_type == other.capacity_type
-    };
-    let quotes = found.prices.entries().filter(|(other, _)| alike(other));
-    let cheapest = quotes.filter_map(|(_, entry)| usable(Some(entry), Wall(found.now)).ok()).map(|quote| quote.price).min()?;
-    Some(i128::from(cheapest.0) * i128::from(parts) / (3_600 * i128::from(PARTS)))
+/// What is bought, wherever it is.
+type Sort<'a> = (&'a Cloud, &'a InstanceType, CapacityType);
+
+fn sort(market: &Market) -> Sort<'_> {
+    (&market.place.cloud, &market.place.instance_type, market.capacity_type)
+}
+
+/// The price of each sort by region, in the region's cheapest zone.
+fn cheapest<'a>(found: &Found<'a>) -> BTreeMap<Sort<'a>, BTreeMap<&'a Region, UsdPerHour>> {
+    let mut cheapest: BTreeMap<Sort<'a>, BTreeMap<&Region, UsdPerHour>> = BTreeMap::new();
+    for (market, entry) in found.prices.entries() {
+        let Ok(quote) = usable(Some(entry), Wall(found.now)) else { continue };
+        let price = cheapest.entry(sort(market)).or_default().entry(&market.place.region).or_insert(quote.price);
+        *price = quote.price.min(*price);
+    }
+    cheapest
+}
+
+/// What so much time of a market's nodes would cost in another region; `None` where no price is known.
+fn cost_in(
+    cheapest: &BTreeMap<Sort<'_>, BTreeMap<&Region, UsdPerHour>>,
+    region: &Region,
+    market: &Market,
+    parts: i64,
+) -> Option<i128> {
+    let price = cheapest.get(&sort(market))?.get(region)?;
+    Some(i128::from(price.0) * i128::from(parts) / (3_600 * i128::from(PARTS)))
 }
 
 /// Pools whose nodes stood free on weekends.
@@ -201,10 +211,10 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
     for row in days.iter().flat_map(|day| &day.rows) {
         let Use::Nodes { pool, state, .. } = &row.key.of else { continue };
         let (all, held, free) = spent.entry(pool).or_default();
-        *all += i128::from(row.node_parts);
+        *all += i128::from(row.figures.node_parts);
         match state {
-            NodeState::Held => *held += i128::from(row.node_parts),
-            NodeState::Idle | NodeState::Warm => *free += i128::from(row.effective.0),
+            NodeState::Held => *held += i128::from(row.figures.node_parts),
+            NodeState::Idle | NodeState::Warm => *free += i128::from(row.figures.effective.0),
             _ => {}
         }
     }
@@ -237,9 +247,8 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use stoker_advice::spend::{Holder, RowKey};
-    use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, ZoneId};
-    use stoker_core::base::units::UsdPerHour;
+    use stoker_advice::spend::{Figures, Holder, RowKey};
+    use stoker_core::base::ids::{GpuModel, ZoneId};
     use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
     use stoker_core::policy::{Policy, RawPolicy};
 
@@ -273,14 +282,14 @@ mod tests {
                 instance: None,
                 paid_by: None,
             },
-            node_parts: 24 * 3_600 * PARTS,
-            gpu_parts: 24 * 3_600 * PARTS,
-            list: UsdMicros(24_000_000),
-            contracted: UsdMicros(24_000_000),
-            effective: UsdMicros(24_000_000),
-            unlisted_parts: 0,
-            read: UsdMicros(0),
-            wasted: UsdMicros(0),
+            figures: Figures {
+                node_parts: 24 * 3_600 * PARTS,
+                gpu_parts: 24 * 3_600 * PARTS,
+                list: UsdMicros(24_000_000),
+                contracted: UsdMicros(24_000_000),
+                effective: UsdMicros(24_000_000),
+                ..Figures::default()
+            },
         };
         let day = |day: i64| KeptDay {
             day,

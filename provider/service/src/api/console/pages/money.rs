@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use stoker_core::base::units::UsdMicros;
 use tokio::time::Instant;
 
-use crate::api::console::draw::{Chart, UNKNOWN, Usd, cell, dollars, moment, table};
+use crate::api::console::draw::{Chart, UNKNOWN, Usd, dollars, moment, table, text_table};
 use crate::api::console::text::{Day, Money};
 
 /// How long a report is shown before it is made anew, at least and at most; between these, a hundred times as long as making it took.
@@ -71,10 +71,8 @@ fn report(money: &Money) -> Markup {
         @for line in &money.head { p.sum { (line) } }
         @if !money.days.is_empty() { (days(&money.days)) }
         @for of in &money.tables {
-            @let header: Vec<&str> = of.header.iter().map(String::as_str).collect();
-            @let rows: Vec<Vec<Markup>> = of.rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
             h2 { (of.caption) }
-            (table(&of.caption, &header, &of.numbers, &rows))
+            (text_table(of))
         }
         @for line in &money.lines { p { (line) } }
         @if !money.notes.is_empty() { dl.notes { @for (word, what) in &money.notes { dt { (word) } dd { (what) } } } }
