@@ -25,11 +25,11 @@ trap 'rm -rf "$dir"' EXIT
 short=--short
 if [ "$mode" = full ]; then short=; fi
 tests/build.sh $([ "$mode" != full ] || echo --release) | awk '$1 == "bench"' >"$dir/benches"
-[ -s "$dir/benches" ] || { echo "no bench was built" >&2; exit 1; }
 
 # Reads the record and then the ratios of all runs so far. Every ratio is a cost: the least is the best.
 # What lies above 1 may double, and so may a ratio below 1: machines differ in their caches by that much. The first quarter above 1 is
 # noise: a call over loopback waits for a thread to wake, which takes as long as the call itself.
+#   judge all|some|"" RATIOS
 judge() {
   awk -v final="$1" '
     function limit(ratio) { return ratio < 1 ? 2 * ratio : ratio + (ratio < 1.25 ? 0.25 : ratio - 1) }
@@ -48,28 +48,46 @@ judge() {
       }
       for (key in known) if (final == "all" && !(key in best)) { bad++; printf "FAIL %-32s is on record and was not measured\n", key }
       exit bad > 0
-    }' "$record" "$dir/ratios"
+    }' "$record" "$2"
 }
 
-: >"$dir/all"
-while read -r _ name path; do
-  if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
-  : >"$dir/ratios"
-  for run in 1 2 3; do
-    begun=$SECONDS
-    # As cargo does: benches read files beside their package.
-    if ! "$path" --bench $short >"$dir/out" 2>&1; then
-      tail -n 20 "$dir/out" >&2
-      echo "bench $name failed" >&2
-      exit 1
-    fi
-    grep '^ratio ' "$dir/out" >>"$dir/ratios" || { echo "bench $name prints no ratio" >&2; exit 1; }
-    echo "bench $name, run $run: $((SECONDS - begun)) s"
-    if [ "$mode" = full ] || { [ "$mode" = compare ] && judge "" >/dev/null; }; then break; fi
+# Runs the benches on standard input, one after another; their ratios go into a file each.
+run() {
+  local name path begun
+  while read -r _ name path; do
+    : >"$dir/$name.ratios"
+    for run in 1 2 3; do
+      begun=$SECONDS
+      if ! "$path" --bench $short >"$dir/$name.out" 2>&1 </dev/null; then
+        tail -n 20 "$dir/$name.out" >&2
+        echo "bench $name failed" >&2
+        return 1
+      fi
+      grep '^ratio ' "$dir/$name.out" >>"$dir/$name.ratios" || { echo "bench $name prints no ratio" >&2; return 1; }
+      echo "bench $name, run $run: $((SECONDS - begun)) s"
+      if [ "$mode" = full ] || { [ "$mode" = compare ] && judge "" "$dir/$name.ratios" >/dev/null; }; then break; fi
+    done
   done
-  cat "$dir/ratios" >>"$dir/all"
-done <"$dir/benches"
-mv "$dir/all" "$dir/ratios"
+}
+
+if [ $# -gt 0 ]; then
+  awk -v asked=" $* " 'index(asked, " " $2 " ")' "$dir/benches" >"$dir/asked"
+  mv "$dir/asked" "$dir/benches"
+fi
+[ -s "$dir/benches" ] || { echo "no such bench was built" >&2; exit 1; }
+# These wait for most of their time: a comparison runs them beside the others.
+waits='^bench (chaos|probes) '
+status=0
+if [ "$mode" = compare ]; then
+  run < <(grep -E "$waits" "$dir/benches") &
+  beside=$!
+  run < <(grep -vE "$waits" "$dir/benches") || status=1
+  wait "$beside" || status=1
+else
+  run <"$dir/benches" || status=1
+fi
+[ "$status" = 0 ] || exit 1
+cat "$dir"/*.ratios >"$dir/ratios"
 
 if [ "$mode" != compare ]; then
   processor=$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)
@@ -97,8 +115,7 @@ if [ "$mode" != compare ]; then
   echo "written: $record"
   exit
 fi
-status=0
-judge "$([ $# -gt 0 ] || echo all)${1:+some}" >"$dir/verdicts" || status=1
+judge "$([ $# -gt 0 ] || echo all)${1:+some}" "$dir/ratios" >"$dir/verdicts" || status=1
 sort -k 2 "$dir/verdicts"
 passed=$(grep -c '^ok ' "$dir/verdicts" || true)
 failed=$(grep -c '^FAIL ' "$dir/verdicts" || true)

@@ -13,6 +13,8 @@ use stoker_core::base::ids::{GpuUuid, NodeName};
 use stoker_core::facts::reading::{DriverState, GpuReading, Measured, NodeReading, Permille, Source};
 use stoker_fake_apiserver::ApiServer;
 use stoker_service::api::console::ConsoleOptions;
+use stoker_service::certs::write_tryout;
+use stoker_service::listener::{TlsFiles, install_crypto};
 use stoker_service::serve::{KubeOptions, Options, PolicySource};
 use stoker_simulated::{Simulation, WorldOptions, start};
 use stoker_tests::browser::Browser;
@@ -80,7 +82,7 @@ async fn fleet() -> Result<Fleet> {
     let (policy, token) = (dir.path().join("policy.yaml"), dir.path().join("token"));
     std::fs::write(&policy, policy_text())?;
     std::fs::write(&token, TOKEN)?;
-    let console = ConsoleOptions { token_file: Some(token), text: stoker::cli::console_text(market::book()) };
+    let console = ConsoleOptions { token_file: Some(token), listener: None, text: stoker::cli::console_text(market::book()) };
     let options = market::options(String::new(), dir.path());
     let kube = KubeOptions::Kubeconfig(api.kubeconfig());
     let options = Options { kube, console: Some(console), policy: PolicySource::File(policy.clone()), ..options };
@@ -163,6 +165,43 @@ fn faults(browser: &mut Browser) -> Result<Vec<String>> {
     let found = browser.evaluate(&script)?;
     ensure!(found["passes"].as_u64() > Some(10), "axe looked at nothing: {found}");
     Ok(serde_json::from_value(found["violations"].clone())?)
+}
+
+/// On an address of its own the console asks for a client certificate, and the side port does not have it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_certificate_opens_the_console() -> Result<()> {
+    install_crypto();
+    let (certs, dir) = (TempDir::new()?, TempDir::new()?);
+    write_tryout(certs.path(), &[], "ops")?;
+    let file = |name: &str| certs.path().join(name);
+    let files =
+        TlsFiles { cert: file("server.crt"), key: file("server.key"), client_ca: Some(file("ca.crt")), denied_serials: None };
+    let listener = Some((([127, 0, 0, 1], 0).into(), files));
+    let console = ConsoleOptions { token_file: None, listener, text: stoker::cli::console_text(market::book()) };
+    let options = Options { console: Some(console), ..market::options(policy_text(), dir.path()) };
+    let running = start(options, WorldOptions { config: market::calm(), file: None }).await?;
+    let url = format!("https://localhost:{}", running.console.context("no address of its own")?.port());
+
+    let root = reqwest::Certificate::from_pem(&std::fs::read(file("ca.crt"))?)?;
+    let client = || reqwest::Client::builder().tls_certs_only([root.clone()]).redirect(reqwest::redirect::Policy::none());
+    let identity = [std::fs::read(file("client.crt"))?, std::fs::read(file("client.key"))?].concat();
+    let known = client().identity(reqwest::Identity::from_pem(&identity)?).build()?;
+    let page = known.get(format!("{url}/console")).send().await?;
+    ensure!(page.status() == 200, "{page:?}");
+    let text = page.text().await?;
+    ensure!(text.contains("inference") && !text.contains("Sign out"), "{text}");
+    // Nothing else is there.
+    let metrics = known.get(format!("{url}/metrics")).send().await?;
+    ensure!(metrics.status() == 303 && metrics.headers()["location"] == "/console", "{metrics:?}");
+
+    let stranger = client().build()?.get(format!("{url}/console")).send().await;
+    ensure!(stranger.is_err(), "{stranger:?}");
+    let beside = reqwest::get(format!("http://{}/console", running.http)).await?;
+    ensure!(beside.status() == 404, "{beside:?}");
+    let metrics = reqwest::get(format!("http://{}/metrics", running.http)).await?.text().await?;
+    ensure!(metrics.contains("stoker_certificate_fault{listener=\"console\"} 0"), "{metrics}");
+    running.stop().await;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]

@@ -50,6 +50,9 @@ pub struct WorkloadAdvice {
     pub cheapest: Result<Suggestion, Stay>,
     /// The cheapest as the policy stands, where that is another one.
     pub as_it_stands: Option<Suggestion>,
+    /// The cheapest if it needed half of the memory, as with weights of 8 bits instead of 16; `None` where it does not serve, or that would
+    /// save no more.
+    pub quantized: Option<Suggestion>,
     /// How often to write checkpoints; `None` where it writes none or does not run on spot.
     pub checkpoints: Option<Interval>,
     /// Time and money in which its GPUs did nothing.
@@ -112,6 +115,8 @@ fn one(
     let class = class::of(&levels, thresholds);
     let now = cheaper::now(workload, observed.known_hours()).ok_or("there is no record of what its nodes cost")?;
     let (cheapest, as_it_stands) = cheaper::find(workload, &levels, &now, pool, inputs);
+    let quantized = cheaper::quantized(workload, &levels, &now, pool, inputs)
+        .filter(|one| cheapest.as_ref().map_or(true, |known| one.saved > known.saved));
     let checkpoints = checkpoint::advised(workload, pool, observed.known_hours(), inputs);
     Ok(WorkloadAdvice {
         owner: owner.clone(),
@@ -122,6 +127,7 @@ fn one(
         now,
         cheapest,
         as_it_stands,
+        quantized,
         checkpoints,
         held: workload.held().clone(),
     })

@@ -1,4 +1,4 @@
-//! GPU pods: what each asked for, and when it ran. `stoker simulate` plays them again.
+//! GPU pods: what each asked for, and when it ran. `stoker simulate` plays them again. Beside them, pods without GPU on GPU nodes.
 //!
 //! A row is written once the pod has a node, and its end when it is gone. Both are found by the pod's UID, so that writing one again
 //! changes nothing. No decision reads them.
@@ -23,7 +23,7 @@ pub const MOST_PODS: usize = 250;
 /// Pods that one call forgets at most.
 const FORGOTTEN_AT_ONCE: i64 = 1_000;
 
-/// A GPU pod.
+/// A GPU pod, or one without GPU on a GPU node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedPod {
     /// Its UID, which no other pod ever has.
@@ -56,6 +56,13 @@ pub struct RecordedPod {
     pub bound: Timestamp,
     /// Its end; `None` while it runs.
     pub end: Option<PodEnd>,
+}
+
+impl RecordedPod {
+    /// Whether it is on a GPU node and asks for no GPU. Of such a pod nothing is known but its name and node.
+    pub fn is_without_gpu(&self) -> bool {
+        self.gpus == Some(0) && self.slices.is_empty()
+    }
 }
 
 /// The end of a pod.
@@ -273,7 +280,7 @@ impl Reader {
         read.await.map_err(|error| self.failed(error))
     }
 
-    /// Goes over the GPU pods that were there at some time between `since` and `until`, by when they were created.
+    /// Goes over the pods that were there at some time between `since` and `until`, by when they were created.
     ///
     /// # Errors
     /// When the journal cannot be read.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use stoker_advice::spend::without_gpu;
 use stoker_advice::workload::{self, Class, Inputs, Interval, LEAST_DAYS, Suggestion, Used, WorkloadAdvice};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, InstanceType, PoolName, Region, ZoneId};
@@ -180,9 +181,8 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
     let advice = workload::advise(&observed, &inputs);
     if args.ranked {
         let (days, policy) = (args.days, &catalogue.policy);
-        let used = reader
-            .used_between(now.saturating_sub(SignedDuration::from_hours(days * 24)).unwrap_or(Timestamp::MIN), now)
-            .await?;
+        let since = now.saturating_sub(SignedDuration::from_hours(days * 24)).unwrap_or(Timestamp::MIN);
+        let used = reader.used_between(since, now).await?;
         let all = Ask { kind: None, term: None, discount: None };
         // Too little use to advise on is none to commit to.
         let proposals =
@@ -194,6 +194,8 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
             idle: &idle::rows(&observed, &By::Owner, BTreeMap::new()),
             proposals: &proposals,
             spent: last_days(&reader, (policy, &price_tables.prices), days, now).await?,
+            lives: &reader.lives(since, now).await?,
+            without_gpu: &without_gpu(reader.pods_on_free_nodes(since, now).await?),
             now,
         });
         return args.tell(&ranked, &price_tables);
@@ -252,8 +254,19 @@ impl AdviseArgs {
 
 impl WorkloadRow {
     fn of(advice: &WorkloadAdvice, thresholds: Thresholds) -> Self {
-        let WorkloadAdvice { owner, pool, known_days, levels, class, now, cheapest, as_it_stands, checkpoints, held: _ } =
-            advice;
+        let WorkloadAdvice {
+            owner,
+            pool,
+            known_days,
+            levels,
+            class,
+            now,
+            cheapest,
+            as_it_stands,
+            checkpoints,
+            quantized: _,
+            held: _,
+        } = advice;
         let suggested = cheapest.as_ref().map_or_else(
             |_| String::new(),
             |one| {

@@ -1,6 +1,7 @@
 //! `stoker serve --console`: what its pages say of the journal and the policy, in the words of the other commands.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Policy;
 use stoker_journal::{Reader, StoredDecision};
 use stoker_service::api::console::{Answer, ConsoleOptions, ConsoleText, Decision, Money};
+use stoker_service::listener::TlsFiles;
 
 use super::exit::CliError;
 use super::{explain, out, policy, report};
@@ -28,20 +30,44 @@ const WORD: (usize, usize) = (2, 11);
 /// Whether the console is served, and to whom.
 #[derive(Debug, Args)]
 pub(super) struct ConsoleArgs {
-    /// Serve the read-only console under /console on the side port
+    /// Serve the read-only console under /console, on the side port or at --console-listen
     #[arg(long, env = "STOKER_CONSOLE", help_heading = "Addresses")]
     console: bool,
-    /// File with the token that opens the console, of at least 16 characters; needed where the side port is not on loopback, and read
-    /// again for each request [default: none, only this machine may read]
+    /// File with the token that opens the console, of at least 16 characters, read again for each request; needed beyond loopback where no
+    /// certificate is asked for [default: none, only this machine may read]
     #[arg(long, env = "STOKER_CONSOLE_TOKEN_FILE", value_name = "FILE", requires = "console", help_heading = "Addresses")]
     console_token_file: Option<PathBuf>,
+    /// Listen address of the console over TLS [default: none, it is on the side port]
+    #[arg(
+        long,
+        env = "STOKER_CONSOLE_LISTEN",
+        value_name = "ADDR",
+        requires_all = ["console", "console_cert"],
+        help_heading = "Addresses"
+    )]
+    console_listen: Option<SocketAddr>,
+    /// Certificate of the console, in PEM
+    #[arg(long, env = "STOKER_CONSOLE_CERT", value_name = "FILE", requires_all = ["console_key", "console_listen"], help_heading = "TLS")]
+    console_cert: Option<PathBuf>,
+    /// Private key of that certificate, in PEM
+    #[arg(long, env = "STOKER_CONSOLE_KEY", value_name = "FILE", requires = "console_cert", help_heading = "TLS")]
+    console_key: Option<PathBuf>,
+    /// CA bundle for client certificates of browsers, in PEM; without one of them nobody connects [default: the token is asked for]
+    #[arg(long, env = "STOKER_CONSOLE_CLIENT_CA", value_name = "FILE", requires = "console_cert", help_heading = "TLS")]
+    console_client_ca: Option<PathBuf>,
 }
 
 impl ConsoleArgs {
-    /// How it is served; `None` where it is not.
-    pub(super) fn options(self, book: &Arc<PriceBook>) -> Option<ConsoleOptions> {
-        let Self { console, console_token_file: token_file } = self;
-        console.then(|| ConsoleOptions { token_file, text: console_text(Arc::clone(book)) })
+    /// How it is served; `None` where it is not. `files` are those of a certificate, a key and an authority of clients.
+    pub(super) fn options(
+        self,
+        book: &Arc<PriceBook>,
+        files: impl Fn(Option<PathBuf>, Option<PathBuf>, Option<PathBuf>) -> Option<TlsFiles>,
+    ) -> Option<ConsoleOptions> {
+        let Self { console, console_token_file: token_file, console_listen, console_cert, console_key, console_client_ca } =
+            self;
+        let listener = console_listen.zip(files(console_cert, console_key, console_client_ca));
+        console.then(|| ConsoleOptions { token_file, listener, text: console_text(Arc::clone(book)) })
     }
 }
 

@@ -8,7 +8,9 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_advice::fit::{self, Ask, BoundBy, Card, Fit, Layers, Memory, Mode, Params, Precision, Speed, Tokens, Work};
+use stoker_advice::fit::{
+    self, Activations, Ask, BoundBy, Card, Fit, Layers, Memory, Mode, Optimizer, Params, Precision, Speed, Tokens, Work,
+};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::base::text::quoted;
@@ -45,6 +47,12 @@ pub(super) struct FitArgs {
     /// What is done: answers for people who wait, answers that can wait, texts to vectors, or fine-tuning
     #[arg(long, value_name = "MODE", default_value = "inference", value_parser = words::<Mode>(Mode::ALL.iter().map(|m| m.as_str())))]
     mode: Mode,
+    /// How fine-tuning keeps its state: Adam in 32 or 8 bits, or momentum alone [default: adam]
+    #[arg(long, value_name = "OPTIMIZER", value_parser = words::<Optimizer>(Optimizer::ALL.iter().map(|o| o.as_str())))]
+    optimizer: Option<Optimizer>,
+    /// Whether fine-tuning calculates activations again (checkpointing: slower by a third) or keeps them [default: recomputed]
+    #[arg(long, value_name = "HOW", value_parser = words::<Activations>(Activations::ALL.iter().map(|a| a.as_str())))]
+    activations: Option<Activations>,
     /// Requests a second to serve, as measured at the peak: the need and 20 % above it set how many replicas, and no spare is kept on top
     #[arg(long, value_name = "N", requires = "per_replica_qps", value_parser = qps, allow_negative_numbers = true)]
     qps: Option<u64>,
@@ -92,7 +100,7 @@ struct FitReport {
     /// Cheapest work first.
     fits: Vec<FitRow>,
     misfits: Vec<MisfitRow>,
-    quantised: Vec<QuantisedRow>,
+    quantized: Vec<QuantizedRow>,
     assumptions: Vec<String>,
 }
 
@@ -186,7 +194,7 @@ struct MisfitRow {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct QuantisedRow {
+struct QuantizedRow {
     precision: Precision,
     memory: MemoryRow,
     /// The cheapest nodes that hold the replicas; `None` where none does.
@@ -195,6 +203,10 @@ struct QuantisedRow {
 
 /// Carries the command out.
 pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
+    if args.mode != Mode::Finetune && (args.optimizer.is_some() || args.activations.is_some()) {
+        let why = "--optimizer and --activations are of fine-tuning: give --mode finetune, or leave them out";
+        return Err(CliError::Usage(why.to_owned()));
+    }
     let now = args.now.now();
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
     let (book, place) = (&price_tables.prices, tables(&args.markets));
@@ -219,6 +231,8 @@ pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
         context: args.context,
         batch: args.batch.or_else(|| NonZeroU16::new(args.mode.default_batch())).unwrap_or(NonZeroU16::MIN),
         mode: args.mode,
+        optimizer: args.optimizer.unwrap_or(Optimizer::Adam),
+        activations: args.activations.unwrap_or(Activations::Recomputed),
     };
     let rate = args.qps.zip(args.per_replica_qps);
     let replicas = rate.map_or(Some(NonZeroU32::MIN), |(need, one_does)| fit::replicas(need, one_does));
@@ -242,9 +256,9 @@ pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
         rate: rate.map(|(need, one_does)| [need, one_does]),
         fits: estimate.fits.into_iter().filter_map(row).collect(),
         misfits: estimate.misfits.iter().map(|(card, why)| MisfitRow { card: card.into(), reason: why.to_string() }).collect(),
-        quantised: fit::quantised(&ask, replicas, book, &offers)
+        quantized: fit::quantized(&ask, replicas, book, &offers)
             .into_iter()
-            .map(|(ask, memory, fit)| QuantisedRow {
+            .map(|(ask, memory, fit)| QuantizedRow {
                 precision: ask.precision,
                 memory: memory.into(),
                 cheapest: fit.and_then(row),
@@ -334,7 +348,7 @@ fn gb(bytes: u64) -> String {
 
 impl FitReport {
     fn table(&self) -> String {
-        let Ask { params, precision, context, batch, mode } = &self.asked;
+        let Ask { params, precision, context, batch, mode, .. } = &self.asked;
         let sequences = count(batch.get(), "sequence");
         let mut text = format!(
             "An estimate: {params} parameters in {precision}, {sequences} of {} at once, {mode}\n",
@@ -350,7 +364,7 @@ impl FitReport {
             text += &paragraph("does not fit:", &misfits.join("; "));
         }
         text.push('\n');
-        text += &self.quantised_table();
+        text += &self.quantized_table();
         text.push('\n');
         for assumption in &self.assumptions {
             text += &paragraph("assumed:", assumption);
@@ -385,8 +399,8 @@ impl FitReport {
         table(&header, &numbers, self.fits.iter().map(|fit| fit.cells(sources)).collect())
     }
 
-    fn quantised_table(&self) -> String {
-        let rows = self.quantised.iter().map(|row| {
+    fn quantized_table(&self) -> String {
+        let rows = self.quantized.iter().map(|row| {
             let mut cells = vec![row.precision.to_string(), gb(row.memory.total)];
             cells.extend(row.cheapest.as_ref().map_or_else(
                 || [(); 4].map(|()| "-".to_owned()),

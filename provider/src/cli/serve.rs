@@ -255,6 +255,7 @@ async fn serve(
         expander = %running.expander,
         probes = running.probes.map(tracing::field::display),
         http = %running.http,
+        console = running.console.map(tracing::field::display),
         "serving"
     );
     if let Some((client, (feed, act))) = running.client.clone().zip(running.kube.clone()) {
@@ -418,7 +419,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         http: http_listen,
         debug,
         opencost_metrics,
-        console: console.options(&book),
+        console: console.options(&book, &files),
         kube: match kubeconfig {
             Some(path) => KubeOptions::Kubeconfig(path),
             None if in_cluster() && !no_kubernetes => KubeOptions::InCluster,

@@ -201,7 +201,7 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
 }
 
 fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
-    let Thresholds { hot_celsius, power, silent_for, .. } = thresholds;
+    let Thresholds { hot_celsius, power, power_low, busy, silent_for, .. } = thresholds;
     // Newer exporters have the limit that the driver enforces; in others the owner's is near enough.
     let [power_draw, enforced, asked] =
         [Level::Power, Level::PowerLimit, Level::PowerLimitAsked].map(|level| either(level, ""));
@@ -232,6 +232,15 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             format!("{on} draws {SHARE} of its enforced power limit, above {power}"),
             "At the limit the driver lowers the clocks. For compute-bound work that is expected; if it is slower than on \
              other nodes, compare the limits (nvidia-smi -q -d POWER): one may have been lowered.",
+        ),
+        alert(
+            "StokerGpuPowerLow",
+            Severity::Info,
+            with_pool(&format!("{} < {} and {UTILIZATION} > {}", dcgm(&draw), ratio(*power_low), busy.0)),
+            STEADY,
+            format!("{on} is busy and draws {SHARE} of its enforced power limit, below {power_low}"),
+            "A kernel always runs, and few cores work in it: utilization counts time, not work. Look at SM activity and memory bandwidth. \
+             Larger batches, 16 or 8 bits and fused kernels use more of the card; what cannot, fits a smaller one (stoker advise).",
         ),
         alert(
             "StokerGpuXid",

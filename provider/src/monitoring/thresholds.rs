@@ -29,6 +29,8 @@ pub struct Thresholds {
     pub hot_celsius: u8,
     /// A GPU draws nearly all it may above this share of its enforced power limit.
     pub power: Percent,
+    /// A busy GPU's cores wait below this share of it: an A100 of 400 W that draws less than 240.
+    pub power_low: Percent,
     /// Training leaves multiprocessors idle below this share of them at work.
     pub training_sm: Percent,
     /// The largest share of a day's GPU-hours that may be idle.
@@ -63,6 +65,7 @@ impl Default for Thresholds {
             memory: Percent(85),
             hot_celsius: 83,
             power: Percent(90),
+            power_low: Percent(60),
             training_sm: Percent(50),
             idle_hours: Percent(20),
             training_spot: Percent(30),

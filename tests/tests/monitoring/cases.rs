@@ -223,6 +223,21 @@ pub(super) const CASES: &[Case] = &[
         summary: "GPU 0 of n1 (pool infer) draws 95% of its enforced power limit, above 90%",
     },
     Case {
+        alert: "StokerGpuPowerLow",
+        every: "1m",
+        at: "30m",
+        common: &[N1],
+        firing: &[(UTIL, "98x40"), (POWER, "150x40"), (POWER_LIMIT, "300x40")],
+        // A free GPU draws little, and a busy one much.
+        silent: &[
+            &[(UTIL, "20x40"), (POWER, "150x40"), (POWER_LIMIT, "300x40")],
+            &[(UTIL, "98x40"), (POWER, "200x40"), (POWER_LIMIT, "300x40")],
+            &[(UTIL, "98x40"), (POWER, "150x40")],
+        ],
+        labels: &[GPU_LABELS[0], GPU_LABELS[1], GPU_LABELS[2], GPU_LABELS[3], GPU_LABELS[4], ("severity", "info")],
+        summary: "GPU 0 of n1 (pool infer) is busy and draws 50% of its enforced power limit, below 60%",
+    },
+    Case {
         alert: "StokerGpuXid",
         every: "1m",
         at: "5m",

@@ -213,8 +213,41 @@ words! {
         Batch = "batch",
         /// Texts to vectors: prompts are read and nothing is generated.
         Embedding = "embedding",
-        /// Fine-tuning with Adam: of all weights at 16 bits, of adapters on frozen weights below.
+        /// Fine-tuning: of all weights at 16 bits, of adapters on frozen weights below.
         Finetune = "finetune",
+    }
+}
+
+words! {
+    /// How training keeps its state.
+    Optimizer {
+        /// Adam, momentum and variance in 32 bits.
+        Adam = "adam",
+        /// Adam, both in 8 bits.
+        Adam8bit = "adam8bit",
+        /// Stochastic gradient descent with momentum.
+        Sgd = "sgd",
+    }
+}
+
+impl Optimizer {
+    /// Bytes a trained parameter: its 32-bit copy, and 4 and 4 (Rajbhandari et al. 2019), 1 and 1 (Dettmers et al. 2021), or 4.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Adam => 12,
+            Self::Adam8bit => 6,
+            Self::Sgd => 8,
+        }
+    }
+}
+
+words! {
+    /// What training does with activations between the passes forward and backward.
+    Activations {
+        /// Of each layer only its input is kept, and the rest calculated again: activation checkpointing.
+        Recomputed = "recomputed",
+        /// All are kept.
+        Kept = "kept",
     }
 }
 
@@ -242,6 +275,10 @@ pub struct Ask {
     pub batch: std::num::NonZeroU16,
     /// What is done.
     pub mode: Mode,
+    /// How training keeps its state.
+    pub optimizer: Optimizer,
+    /// What training does with activations.
+    pub activations: Activations,
 }
 
 /// The shape of a transformer, by rule from its parameters.
@@ -261,10 +298,8 @@ pub struct Layers {
 pub(super) const KV_WIDTH: u64 = 1024;
 /// Hidden width over layers; 128 is Llama 7B's and 13B's and GPT-3's own.
 pub(super) const WIDTH_PER_LAYER: u64 = 128;
-/// Bytes a parameter that full training with Adam holds in mixed precision (Rajbhandari et al. 2019): 2 of the weight, 2 of its gradient, and 12 of
-/// its 32-bit copy, momentum and variance.
-const GRADIENT_BYTES: u64 = 2;
-const OPTIMIZER_BYTES: u64 = 12;
+/// Bytes of a trained parameter's gradient in mixed precision (Rajbhandari et al. 2019).
+pub(super) const GRADIENT_BYTES: u64 = 2;
 /// Share of the parameters that adapters on frozen weights train.
 pub(super) const ADAPTERS_PERCENT: u64 = 1;
 /// Activations and workspace of generating, as a share of the weights.
@@ -338,10 +373,13 @@ impl Ask {
                 Memory {
                     weights: weights + adapters,
                     gradients: trained * GRADIENT_BYTES,
-                    optimizer: trained * OPTIMIZER_BYTES,
+                    optimizer: trained * self.optimizer.bytes(),
                     kv_cache: 0,
-                    // One 16-bit checkpoint a layer, and all of the layer that is being recomputed.
-                    activations: 2 * layers * hidden * tokens + one_layer,
+                    activations: match self.activations {
+                        // One 16-bit checkpoint a layer, and all of the layer that is being recomputed.
+                        Activations::Recomputed => 2 * layers * hidden * tokens + one_layer,
+                        Activations::Kept => layers * one_layer,
+                    },
                 }
             }
         }

@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 
-pub use ask::{Ask, AskError, Layers, Memory, Mode, Params, Precision, Tokens};
+pub use ask::{Activations, Ask, AskError, Layers, Memory, Mode, Optimizer, Params, Precision, Tokens};
 pub use demand::Power;
 
 use stoker_core::base::ids::GpuModel;
@@ -176,7 +176,7 @@ pub fn estimate(ask: &Ask, replicas: NonZeroU32, book: &PriceBook, offers: &[(&M
 
 /// The same ask at each precision that the weights could be cut to, with the cheapest nodes that hold the
 /// replicas.
-pub fn quantised(
+pub fn quantized(
     ask: &Ask,
     replicas: NonZeroU32,
     book: &PriceBook,
@@ -250,7 +250,7 @@ struct Pass {
 }
 
 /// The passes of a mode. A token takes a multiplication and an addition a parameter forward, and twice that backward; frozen weights
-/// need only the half of it that passes the gradient on.
+/// need only the half of it that passes the gradient on. Activations that are not kept are calculated forward once more.
 fn passes(ask: &Ask, memory: &Memory) -> Vec<(Work, Pass)> {
     let (params, batch, tokens) = (u128::from(ask.params.get()), u128::from(ask.batch.get()), u128::from(ask.tokens()));
     let weights = u128::from(memory.weights);
@@ -262,7 +262,8 @@ fn passes(ask: &Ask, memory: &Memory) -> Vec<(Work, Pass)> {
         }
         Mode::Embedding => vec![(Work::Embed, read)],
         Mode::Finetune => {
-            let flops = if ask.is_frozen() { 4 } else { 6 } * params * tokens;
+            let again = if ask.activations == Activations::Recomputed { 2 } else { 0 };
+            let flops = (if ask.is_frozen() { 4 } else { 6 } + again) * params * tokens;
             vec![(Work::Train, Pass { tokens, flops, bytes: u128::from(memory.total()) })]
         }
     }
@@ -276,7 +277,7 @@ impl Pass {
             // Training, and weights in integers, are calculated with in 16 bits.
             _ => spec.fp16_gflops,
         }?;
-        // Giga and share (thousandths) and percent: 10¹² ps × 10³ × 10² ÷ 10⁹ = 10⁸. At most 6 × 2·10¹² × 2⁴⁰ × 10⁸ ≈ 10³³, far within
+        // Giga and share (thousandths) and percent: 10¹² ps × 10³ × 10² ÷ 10⁹ = 10⁸. At most 8 × 2·10¹² × 2⁴⁰ × 10⁸ ≈ 2·10³³, far within
         // 128 bits.
         let shares = u128::from(gpus) * u128::from(card.share.0);
         let picoseconds = |units: u128, giga_per_second: u128, percent: u128| {
@@ -330,19 +331,30 @@ pub fn assumptions(ask: &Ask) -> Vec<String> {
             ask::LAYER_ACTIVATION_BYTES
         )),
         Mode::Finetune => {
+            let bytes = 2 + ask::GRADIENT_BYTES + ask.optimizer.bytes();
             list.push(if ask.is_frozen() {
                 format!(
-                    "weights stay as they are; adapters of {} % of the parameters are trained at 16 bytes each (Adam, mixed precision)",
-                    ask::ADAPTERS_PERCENT
+                    "weights stay as they are; adapters of {} % of the parameters are trained at {bytes} bytes each ({}, mixed precision)",
+                    ask::ADAPTERS_PERCENT,
+                    ask.optimizer
                 )
             } else {
-                "every weight is trained at 16 bytes: 2 weight, 2 gradient, 12 Adam in 32 bits; sharded over the node's GPUs".to_owned()
+                format!(
+                    "every weight is trained at {bytes} bytes: 2 weight, 2 gradient, {} {}; sharded over the node's GPUs",
+                    ask.optimizer.bytes(),
+                    ask.optimizer
+                )
             });
-            list.push(format!(
-                "activations: one 16-bit checkpoint a layer and {} bytes a token and unit of width of the layer recomputed; \
-                 logits left out",
-                ask::LAYER_ACTIVATION_BYTES
-            ));
+            let a_layer = ask::LAYER_ACTIVATION_BYTES;
+            list.push(match ask.activations {
+                Activations::Recomputed => format!(
+                    "activations: one 16-bit checkpoint a layer and {a_layer} bytes a token and unit of width of the layer recomputed, which \
+                     takes one more pass forward; logits left out"
+                ),
+                Activations::Kept => {
+                    format!("activations: {a_layer} bytes a token and unit of width of every layer, all kept; logits left out")
+                }
+            });
         }
     }
     list.push(format!(

@@ -72,7 +72,15 @@ fn book() -> (PriceBook, Vec<(Market, UsdPerHour)>) {
 
 fn ask(params: &str, precision: Precision, context: &str, mode: Mode) -> Ask {
     let batch = NonZeroU16::new(mode.default_batch()).unwrap();
-    Ask { params: params.parse().unwrap(), precision, context: context.parse().unwrap(), batch, mode }
+    Ask {
+        params: params.parse().unwrap(),
+        precision,
+        context: context.parse().unwrap(),
+        batch,
+        mode,
+        optimizer: Optimizer::Adam,
+        activations: Activations::Recomputed,
+    }
 }
 
 fn estimated(ask: &Ask) -> Estimate {
@@ -141,7 +149,7 @@ fn seventy_billion_need_two_of_80_gib_or_one_in_four_bits() {
     assert_eq!((gpus_of(&cut, "A100"), gpus_of(&cut, "L4")), (Some(1), Some(2)));
     let (book, offers) = book();
     let offers: Vec<_> = offers.iter().map(|(market, price)| (market, *price)).collect();
-    let table = quantised(&seventy, NonZeroU32::MIN, &book, &offers);
+    let table = quantized(&seventy, NonZeroU32::MIN, &book, &offers);
     let told: Vec<_> = table.iter().map(|(ask, _, fit)| (ask.precision, fit.as_ref().map(|fit| fit.gpus))).collect();
     assert_eq!(told[0], (Precision::Fp16, Some(2)));
     assert_eq!(told[3], (Precision::Int4, Some(1)));
@@ -160,6 +168,12 @@ fn fine_tuning_takes_sixteen_bytes_a_parameter() {
     let memory = frozen.memory();
     assert_eq!(memory.weights + memory.gradients + memory.optimizer, 3_500_000_000 + 1_120_000_000);
     assert_eq!(gpus_of(&frozen, "L4"), Some(1));
+    // In 8 bits, momentum and variance take 2 bytes in place of 8, and in one of 32 bits 4: 6 × 7e9 and 8 × 7e9.
+    let with = |optimizer| Ask { optimizer, ..full }.memory().optimizer;
+    assert_eq!([with(Optimizer::Adam8bit), with(Optimizer::Sgd)], [42_000_000_000, 56_000_000_000]);
+    // Kept, activations are 34 × 4,224 × 2,048 of each of 33 layers.
+    let kept = Ask { activations: Activations::Kept, ..full };
+    assert_eq!(kept.memory().activations, 33 * 294_125_568);
 }
 
 #[test]
@@ -173,15 +187,17 @@ fn generating_is_bound_by_bandwidth_and_reading_by_arithmetic() {
     // 2 × 7e9 FLOP a token ÷ (121 TFLOPS × 40 %): 3,457.142 a second; $0.8048 ÷ 3,600 ÷ 3,457.14 × 1e6 = $0.064665.
     assert_eq!((prompt.bound, prompt.tokens_per_second_milli), (BoundBy::Compute, 3_457_142));
     assert_eq!(prompt.per_million, UsdMicros(64_665));
-    // Training takes three times the arithmetic of reading, and adapters twice.
-    let train = |precision| {
-        let estimate = estimated(&Ask { ..ask("1B", precision, "2k", Mode::Finetune) });
+    // Training takes three times the arithmetic of reading, and adapters twice; and once more where activations are recomputed.
+    let train = |precision, activations| {
+        let estimate = estimated(&Ask { activations, ..ask("1B", precision, "2k", Mode::Finetune) });
         on(&estimate, "A100", 1_000).unwrap().speeds[0].1.unwrap()
     };
-    let (full, frozen) = (train(Precision::Fp16), train(Precision::Int4));
+    let (full, frozen) = (train(Precision::Fp16, Activations::Kept), train(Precision::Int4, Activations::Kept));
     // 312 TFLOPS × 40 % ÷ (6 × 1e9) = 20,800 tokens a second; ÷ (4 × 1e9) = 31,200. Times round up, so speeds come a trifle short.
     assert_eq!((full.bound, full.tokens_per_second_milli), (BoundBy::Compute, 20_799_999));
     assert_eq!(frozen.tokens_per_second_milli, 31_199_999);
+    // ÷ (8 × 1e9) = 15,600.
+    assert_eq!(train(Precision::Fp16, Activations::Recomputed).tokens_per_second_milli, 15_599_999);
 }
 
 #[test]

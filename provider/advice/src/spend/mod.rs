@@ -14,6 +14,7 @@ mod tariff;
 mod tests;
 mod totals;
 mod unit;
+mod without_gpu;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use lives::{End, Life, LifeTimes, Lives};
 pub use tariff::Tariff;
 pub use totals::{By, Figures, Idle, grouped, spread, total};
 pub use unit::UnitCost;
+pub use without_gpu::{OnFreeNode, WithoutGpu, without_gpu};
 
 /// Seconds in a day.
 pub const DAY: i64 = 86_400;

@@ -1,5 +1,7 @@
 //! Hand-worked days, each with its arithmetic.
 
+mod month;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

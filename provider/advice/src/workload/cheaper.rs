@@ -207,6 +207,29 @@ pub(super) fn find(
         Ok(need) => need.times(now.gpus),
         Err(why) => return (Err(why), None),
     };
+    let found = fitting(need, now, pool, inputs);
+    let as_it_stands = found.iter().find(|one| one.changes.is_empty()).cloned();
+    let cheapest = found.into_iter().next().ok_or(Stay::NothingCheaper);
+    let other = as_it_stands.filter(|one| cheapest.as_ref().ok() != Some(one));
+    (cheapest, other)
+}
+
+/// The cheapest for a workload that serves, if it needed half of the memory; `None` where it does not serve or nothing is cheaper.
+pub(super) fn quantized(
+    workload: &Workload,
+    levels: &Used,
+    now: &Now,
+    pool: &PoolName,
+    inputs: &Inputs<'_>,
+) -> Option<Suggestion> {
+    let pool = inputs.catalogue.policy.pool(pool).filter(|pool| pool.workload == Runs::Inference)?;
+    let need = need(workload, levels, inputs).ok()?;
+    let halved = Power { memory: need.memory.div_ceil(2), ..need };
+    fitting(halved.times(now.gpus), now, pool, inputs).into_iter().next()
+}
+
+/// What costs less and has what a pod needs, cheapest first.
+fn fitting(need: Power, now: &Now, pool: &Pool, inputs: &Inputs<'_>) -> Vec<Suggestion> {
     let mut found: Vec<Suggestion> = Vec::new();
     for group in inputs.wide.pool_groups(&pool.name) {
         let Some(gpu) = inputs.book.gpu_of(&group.spec) else { continue };
@@ -233,10 +256,7 @@ pub(super) fn find(
     found.sort_by(|a, b| {
         (a.per_pod, a.changes.len(), a.layout, &a.market).cmp(&(b.per_pod, b.changes.len(), b.layout, &b.market))
     });
-    let as_it_stands = found.iter().find(|one| one.changes.is_empty()).cloned();
-    let cheapest = found.into_iter().next().ok_or(Stay::NothingCheaper);
-    let other = as_it_stands.filter(|one| cheapest.as_ref().ok() != Some(one));
-    (cheapest, other)
+    found
 }
 
 /// What one of its GPUs needs: the most that it used on any kind of them, headroom included. A kind that is not known could have been the

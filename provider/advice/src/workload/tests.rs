@@ -254,6 +254,23 @@ fn a_pod_with_one_gpu_may_get_a_part_where_the_pool_may_share() {
     assert_eq!(linked.cheapest, Err(Stay::NothingCheaper));
 }
 
+/// An A100 whose pod serves with 30 GiB at 5 %: it needs 36 GiB, and half of that is in an L4, which has 121 TFLOPS and 300 GB/s for 18.7
+/// and 122.3. Of training nothing is said: it needs its precision.
+#[test]
+fn half_of_the_memory_may_fit_a_smaller_gpu() {
+    let one_a100: Row = ("a100", "A100", 80, 1, 3_430_000, 2039, 312_000, &[]);
+    let pool = |workload: &str| json!({ "workload": workload, "gpu": { "models": ["A100"] } });
+    let on = |workload: &str| advised(pool(workload), &[L4, one_a100], one_a100, 1, &reads(50, 30, 80));
+    let serves = on("inference");
+    assert_eq!(serves.cheapest, Err(Stay::NothingCheaper));
+    let halved = serves.quantized.unwrap();
+    assert_eq!((halved.market, halved.need.memory, halved.changes.len()), (on_demand("g6.xlarge"), 18 << 30, 1));
+    assert_eq!(on("training").quantized, None);
+    // What fits as it is, saves as much.
+    let small = advised(pool("inference"), &[L4, one_a100], one_a100, 1, &reads(50, 8, 80));
+    assert_eq!((small.cheapest.unwrap().market, small.quantized), (on_demand("g6.xlarge"), None));
+}
+
 #[test]
 fn without_memory_or_a_data_sheet_nothing_is_suggested() {
     let pool = || json!({ "workload": "training", "gpu": { "models": ["L4"] } });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use stoker_advice::rollup::HOUR;
-use stoker_advice::spend::{DAY, End, GpuUse, KeptDay, Known, Life, NodeState, PodTime, Span, Tariff, units_of};
+use stoker_advice::spend::{DAY, End, GpuUse, KeptDay, Known, Life, NodeState, OnFreeNode, PodTime, Span, Tariff, units_of};
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, NodeName, PoolName, ProviderId, RecordId, Region, ZoneId};
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::market::offer::{CapacityType, Market, Place};
@@ -104,6 +104,8 @@ fn life((record, pool, capacity_type, ordered, ready, taken, ended, how): LifeRo
     Some(Life { record, pool, capacity_type: CapacityType::of(&capacity_type)?, ordered, ready, taken, end })
 }
 
+type OnFreeNodeRow = (i64, String, i64, i64, Option<i64>, String, i64, Option<i64>);
+
 impl Reader {
     /// What nodes did and cost between two moments.
     ///
@@ -172,6 +174,45 @@ impl Reader {
         let read = async {
             let mut db = self.store.read().await?;
             lives(&mut db, (from.as_second(), until.as_second())).await
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// When pods without GPU were on nodes that were idle otherwise, between two moments.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub async fn pods_on_free_nodes(&self, from: Timestamp, until: Timestamp) -> Result<Vec<OnFreeNode>, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            let (from, until) = (from.as_second(), until.as_second());
+            let rows: Vec<OnFreeNodeRow> = sqlx::query_as(
+                "SELECT s.record, s.pool, s.rate, s.since, s.until, p.name, p.bound, p.ended \
+                 FROM node_span s JOIN pod p ON p.node = s.node \
+                 WHERE s.state = 'idle' AND p.gpus = 0 AND p.slices = '' AND s.since < $2 AND (s.until IS NULL OR s.until > $1) \
+                 AND p.bound < $2 AND (p.ended IS NULL OR p.ended > $1)",
+            )
+            .bind(from)
+            .bind(until)
+            .fetch_all(&mut *db)
+            .await
+            .during("reading pods on idle nodes")?;
+            let last_known: Option<i64> = sqlx::query_scalar("SELECT MAX(until) FROM spend_known")
+                .fetch_one(&mut *db)
+                .await
+                .during("reading when nodes were looked at")?;
+            let until = last_known.map_or(until, |last| last.min(until));
+            let mut times = Vec::new();
+            for (record, pool, rate, since, left, pod, bound, ended) in rows {
+                let damaged = |_| StoreError::Damaged { what: format!("a span of record {record}") };
+                let since = since.max(bound).max(from);
+                let until = [left, ended].into_iter().flatten().fold(until, i64::min);
+                if since < until {
+                    let (record, pool) = (RecordId(number(record)), PoolName::new(pool).map_err(damaged)?);
+                    times.push(OnFreeNode { record, since, until, pool, rate: UsdPerHour(rate), pod: pod.into() });
+                }
+            }
+            Ok(times)
         };
         read.await.map_err(|error| self.failed(error))
     }

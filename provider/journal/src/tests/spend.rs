@@ -1,5 +1,7 @@
 //! What nodes did and cost: written as it happens, across gaps, restarts and clocks that ran ahead.
 
+use std::collections::BTreeMap;
+
 use stoker_advice::spend::{DAY, End, KeptDay, Life, NodeState, Span};
 use stoker_core::base::kinds::Evidence;
 use stoker_core::base::units::UsdPerHour;
@@ -76,6 +78,23 @@ async fn a_life_is_a_row_of_spans_with_the_rates_of_its_market() {
     assert_eq!((held.gpus, held.units, held.model.as_str()), (1, 1, "L4"));
     assert!(held.node.is_some() && held.pool.as_str() == "infer");
     assert_eq!(found.known.0, [(zero, zero + 250)]);
+    // Pods without GPU count where no pod with one was: of those from 80 to 140 and from 200 on, 80 to 130 and 200 to 250.
+    let at = |second: i64| Timestamp::from_second(zero + second).unwrap();
+    let pod = |n: u32, gpus: u32, since: i64, until: Option<i64>| RecordedPod {
+        gpus: Some(gpus),
+        node: held.node.as_ref().unwrap().to_string(),
+        created: at(since),
+        bound: at(since),
+        end: until.map(|until| PodEnd { at: at(until), is_seen: true }),
+        ..pods::pod(n, 0)
+    };
+    let came = vec![pod(0, 0, 80, Some(140)), pod(1, 0, 200, None), pod(2, 1, 130, Some(190))];
+    journal.pods().write(at(250), &PodChanges { came, ended: BTreeMap::new() }).await.unwrap();
+    let times = journal.reader().pods_on_free_nodes(at(0), at(1_000)).await.unwrap();
+    let mut times: Vec<_> = times.iter().map(|time| (time.since - zero, time.until - zero, time.rate)).collect();
+    times.sort_unstable();
+    assert_eq!(times, [(80, 130, UsdPerHour(250_000)), (200, 250, UsdPerHour(250_000))]);
+    assert_eq!(journal.reader().pods_on_free_nodes(at(90), at(100)).await.unwrap().len(), 1);
     let life = lives(&journal).await.remove(0);
     assert_eq!((life.ordered - zero, life.ready.map(|ready| ready - zero), life.end), (0, Some(70), None));
 

@@ -51,6 +51,8 @@ pub fn install_crypto() {
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
+    /// What is spoken over it, by its name in ALPN.
+    protocol: &'static [u8],
     current: ArcSwap<Loaded>,
     status: watch::Sender<Option<String>>,
     tried: Mutex<Tried>,
@@ -66,13 +68,29 @@ struct Tried {
 }
 
 impl Tls {
-    /// Loads the files, which must be good at start.
+    /// Loads the files for gRPC. They must be good at start.
+    ///
+    /// # Errors
+    /// Every fault of every file.
     pub fn load(files: TlsFiles) -> Result<Arc<Self>, TlsFaults> {
+        Self::speaking(b"h2", files)
+    }
+
+    /// Loads the files for browsers, which speak HTTP/1.1. They must be good at start.
+    ///
+    /// # Errors
+    /// Every fault of every file.
+    pub fn for_browsers(files: TlsFiles) -> Result<Arc<Self>, TlsFaults> {
+        Self::speaking(b"http/1.1", files)
+    }
+
+    fn speaking(protocol: &'static [u8], files: TlsFiles) -> Result<Arc<Self>, TlsFaults> {
         let contents = files.read();
         let fingerprint = contents.fingerprint();
-        let loaded = files.parse_all(contents)?;
+        let loaded = files.parse_all(contents)?.speaking(protocol);
         let tls = Self {
             files,
+            protocol,
             current: ArcSwap::from_pointee(loaded),
             status: watch::Sender::new(None),
             tried: Mutex::new(Tried { fingerprint, refused: None }),
@@ -200,7 +218,7 @@ impl Tls {
                 Ok((loaded, of_list)) => {
                     let until = loaded.not_after().map(|t| t.to_string());
                     tracing::info!(cert = %self.files.cert.display(), until, "certificates reloaded; new connections get them");
-                    self.current.store(Arc::new(loaded));
+                    self.current.store(Arc::new(loaded.speaking(self.protocol)));
                     // What is known of them changed, also where both are good: when they expire.
                     self.status.send_modify(|_| ());
                     (!of_list.0.is_empty()).then(|| {

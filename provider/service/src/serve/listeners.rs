@@ -27,9 +27,18 @@ pub(super) struct Bound {
     expander: (Listener, Option<Arc<Tls>>),
     pub(super) probes: Option<probes::Opened>,
     side: Listener,
-    /// Who may read the console, and how many may follow it, where it is served.
-    console: Option<(ConsoleOptions, Access, usize)>,
+    console: Option<BoundConsole>,
     pub(super) addresses: Addresses,
+}
+
+/// The console, where it is served.
+struct BoundConsole {
+    options: ConsoleOptions,
+    access: Access,
+    /// How many may follow it.
+    streams: usize,
+    /// Its own listener; on the side port when absent.
+    listener: Option<(Listener, Arc<Tls>)>,
 }
 
 /// Where the service listens.
@@ -39,6 +48,7 @@ pub(super) struct Addresses {
     pub(super) expander: SocketAddr,
     pub(super) probes: Option<SocketAddr>,
     pub(super) http: SocketAddr,
+    pub(super) console: Option<SocketAddr>,
 }
 
 /// Binds every listener.
@@ -59,19 +69,43 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
         None => None,
     };
     let http = options.http;
-    let console = options.console.clone().map(|console| {
-        let access = Access::open(console.token_file.as_deref(), http, options.clock.clone())?;
-        Ok::<_, ServeError>((console, access, shares.http / FOLLOWERS_OF))
-    });
-    let console = console.transpose()?;
-    let side = bind_one("the side port", http, Security::Plaintext, Limits::of(shares.http), metrics).await?;
+    // A console with an address of its own takes half of the side port's connections.
+    let parts_of_http = if options.console.as_ref().is_some_and(|console| console.listener.is_some()) { 2 } else { 1 };
+    let of_http = (shares.http / parts_of_http).max(1);
+    let console = match options.console.clone() {
+        Some(console) => Some(bind_console(console, setup, of_http, metrics).await?),
+        None => None,
+    };
+    let side = bind_one("the side port", http, Security::Plaintext, Limits::of(of_http), metrics).await?;
     let addresses = Addresses {
         provider: provider.local_addr().unwrap_or(options.provider.listen),
         expander: expander.local_addr().unwrap_or(options.expander.listen),
         probes: probes.as_ref().map(|probes| probes.addr),
         http: side.local_addr().unwrap_or(http),
+        console: console.as_ref().and_then(|console| console.listener.as_ref()?.0.local_addr().ok()),
     };
     Ok(Bound { provider: (provider, provider_tls), expander: (expander, expander_tls), probes, side, console, addresses })
+}
+
+/// Where the console listens, and who may read it.
+async fn bind_console(
+    options: ConsoleOptions,
+    setup: &Setup,
+    connections: usize,
+    metrics: &Metrics,
+) -> Result<BoundConsole, ServeError> {
+    let own = options.listener.as_ref();
+    let (addr, tls) = own.map_or((setup.options.http, None), |(addr, files)| (*addr, Some(files)));
+    let access = Access::open(options.token_file.as_deref(), addr, tls, setup.options.clock.clone())?;
+    let listener = match tls {
+        Some(files) => {
+            let tls = Tls::for_browsers(files.clone())?;
+            let (security, limits) = (Security::Tls(Arc::clone(&tls)), Limits::of(connections));
+            Some((bind_one("the console", addr, security, limits, metrics).await?, tls))
+        }
+        None => None,
+    };
+    Ok(BoundConsole { options, access, streams: connections / FOLLOWERS_OF, listener })
 }
 
 /// How many connections each listener may have.
@@ -137,11 +171,20 @@ impl Bound {
             addresses: _,
         } = self;
         let probe_tls = probes.as_ref().and_then(|probes| probes.tls.clone());
+        let (console, own) = console.map_or((None, None), |BoundConsole { options, access, streams, listener }| {
+            (Some(OfConsole { access, text: options.text, journal, streams }), listener)
+        });
+        let (own, console_tls) = own.unzip();
         let certificates = watch_certificates(
-            [(Certificate::Provider, provider_tls), (Certificate::Expander, expander_tls), (Certificate::Probes, probe_tls)],
+            [
+                (Certificate::Provider, provider_tls),
+                (Certificate::Expander, expander_tls),
+                (Certificate::Probes, probe_tls),
+                (Certificate::Console, console_tls),
+            ],
             parts,
         );
-        let answers = side::state(
+        let mut answers = side::state(
             std::mem::take(&mut parts.registry),
             handle.clone(),
             Arc::clone(&feeds.observer),
@@ -154,8 +197,15 @@ impl Bound {
             setup.rollup.clone(),
             setup.options.clock.clone(),
             setup.options.debug,
-            console.map(|(options, access, streams)| OfConsole { access, text: options.text, journal, streams }),
+            console,
         );
+        if let Some((listener, console)) = own.and_then(|own| Some((own, answers.console.take()?))) {
+            let stopped = parts.inner.stop.clone();
+            parts.inner.set.spawn(async move {
+                crate::api::side::serve_console(listener, console, stopped).await;
+                "the console"
+            });
+        }
         let stopped = parts.inner.stop.clone();
         parts.inner.set.spawn(async move {
             crate::api::side::serve(side, answers, stopped).await;
@@ -176,7 +226,7 @@ impl Bound {
 
 /// Follows the files of certificates; how each stands, by listener.
 fn watch_certificates(
-    certificates: [(Certificate, Option<Arc<Tls>>); 3],
+    certificates: [(Certificate, Option<Arc<Tls>>); 4],
     parts: &mut Parts,
 ) -> BTreeMap<&'static str, watch::Receiver<Option<String>>> {
     let mut statuses = BTreeMap::new();

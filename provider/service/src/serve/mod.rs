@@ -79,7 +79,7 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
         parts.inner.run("the check of the journal", check);
     }
     let engine = engine(&setup, (permit, journal, restored, away), sources, &feeds, suppliers, &mut parts);
-    let Addresses { provider, expander, probes, http } = listeners.addresses;
+    let Addresses { provider, expander, probes, http, console } = listeners.addresses;
     listeners.serve(&setup, &feeds, &engine, reader.clone(), &mut parts);
     let of_journal = controllers::OfJournal { readings: readings_writer, pods: pods.clone(), days, reader: reader.clone() };
     controllers::start(&setup, &feeds, of_journal, &engine, &mut parts);
@@ -93,6 +93,7 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
         expander,
         probes,
         http,
+        console,
         readings,
         streams,
         client,

@@ -34,6 +34,8 @@ pub struct Running {
     pub probes: Option<SocketAddr>,
     /// Where the side port listens.
     pub http: SocketAddr,
+    /// Where the console listens, if not on the side port.
+    pub console: Option<SocketAddr>,
     /// What is read of nodes.
     pub readings: Arc<Readings>,
     /// The probes that speak.

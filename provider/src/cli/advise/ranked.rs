@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use similar::TextDiff;
-use stoker_advice::spend::KeptDay;
-use stoker_advice::workload::{Change, Layout, MONTH_HOURS, WorkloadAdvice};
+use stoker_advice::spend::{KeptDay, Life, WithoutGpu};
+use stoker_advice::workload::{Change, Layout, MONTH_HOURS, Suggestion, WorkloadAdvice};
 use stoker_core::base::ids::PoolName;
 use stoker_core::base::units::{Percent, UsdMicros, UsdPerHour};
 use stoker_core::limits::commitment::{Proposal, Scope, Term};
@@ -41,6 +41,10 @@ pub(super) struct Found<'a> {
     pub(super) proposals: &'a [Proposal],
     /// What was spent, and the hours in which it is known.
     pub(super) spent: (Vec<KeptDay>, i64),
+    /// What became of nodes in that time.
+    pub(super) lives: &'a [Life],
+    /// What free nodes cost on which pods without GPU ran.
+    pub(super) without_gpu: &'a BTreeMap<PoolName, WithoutGpu>,
     pub(super) now: Timestamp,
 }
 
@@ -79,6 +83,7 @@ pub(super) struct Measure {
 impl Ranked {
     pub(super) fn of(found: &Found<'_>) -> Self {
         let mut measures: Vec<Measure> = found.workloads.iter().filter_map(|one| sized(found, one)).collect();
+        measures.extend(found.workloads.iter().filter_map(|one| quantized(found, one)));
         measures.extend(reserved(found));
         measures.extend(spent::measures(found));
         measures.extend(found.idle.iter().filter_map(idle));
@@ -195,6 +200,31 @@ fn sized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
         policy: Vec::new(),
         edits: if by_hand.is_some() && !isolates { Vec::new() } else { edits },
         by_hand,
+    })
+}
+
+/// A GPU with half of the memory, for a workload that serves.
+fn quantized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
+    let one = advice.quantized.as_ref()?;
+    let Suggestion { per_month, saved, changes, .. } = one;
+    let (pool, path) = pool(found.policy, &advice.pool)?;
+    let edits: Vec<Edit> = changes.iter().filter_map(|change| edit_of(pool, &path, change)).collect();
+    Some(Measure {
+        saved_per_month: (*saved).into(),
+        is_upper_bound: true,
+        what: "quantization",
+        of: format!("{} in {}", advice.owner, advice.pool),
+        evidence: format!(
+            "in half of the memory that it needs, {} would do: {per_month} instead of {} a month",
+            shown(one),
+            advice.now.per_month
+        ),
+        risk: "answers are less exact: measure them first; what has weights of 8 bits already saves nothing, and caches of tokens shrink only \
+               where they are quantized too"
+            .to_owned(),
+        policy: Vec::new(),
+        by_hand: Some("serve its weights in 8 bits: stoker fit --precision tells what a model needs then".to_owned()),
+        edits: if edits.len() < changes.len() { Vec::new() } else { edits },
     })
 }
 

@@ -65,6 +65,7 @@ pub(super) async fn read(place: Place, asked: &Asked) -> Result<Recorded, CliErr
     let (mut pods, mut left_out) = (Vec::new(), LeftOut::default());
     let (mut running, mut unseen) = (0_u64, 0_u64);
     let each = |recorded: RecordedPod| match playable(&recorded, window) {
+        _ if recorded.is_without_gpu() => {}
         Ok(pod) => {
             running += u64::from(recorded.end.is_none());
             unseen += u64::from(recorded.end.is_some_and(|end| !end.is_seen));

@@ -1,4 +1,4 @@
-//! Who may read the console: anyone on this machine where the side port is on loopback, else who shows the token.
+//! Who may read the console: anyone on this machine where it listens on loopback, else who shows the token or a certificate.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use stoker_core::base::text::with_causes;
 
 use crate::clock::Clock;
 use crate::files::{self, read_text};
+use crate::listener::TlsFiles;
 
 /// The cookie of a browser that has shown the token.
 const COOKIE: &str = "stoker_console";
@@ -24,8 +25,8 @@ const SHORTEST: usize = 16;
 pub enum NoAccess {
     /// Whoever reaches the port could read it.
     #[error(
-        "--console: the side port listens on {0}, which other machines reach: give --console-token-file FILE, or listen on \
-         127.0.0.1 with --http-listen"
+        "--console: it listens on {0}, which other machines reach: give --console-token-file FILE or --console-client-ca FILE, or \
+         listen on 127.0.0.1"
     )]
     Open(SocketAddr),
     /// The token cannot be read.
@@ -49,6 +50,8 @@ pub(crate) struct Access {
     rule: Rule,
     /// Signs the sessions of this process: after a restart browsers show the token again.
     key: [u8; blake3::KEY_LEN],
+    /// Whether sessions go over TLS alone.
+    is_tls: bool,
     clock: Clock,
 }
 
@@ -58,6 +61,8 @@ enum Rule {
     ThisMachine,
     /// Whoever shows the token of that file.
     Token(PathBuf),
+    /// Whoever connects: it takes a certificate to do so.
+    Connected,
 }
 
 /// What a request may see.
@@ -74,22 +79,28 @@ pub(crate) enum Admission {
 }
 
 impl Access {
-    /// The rule for a side port that listens there.
+    /// The rule for a console that listens there, over TLS with such files where it has some.
     ///
     /// # Errors
     /// Where anyone could read it, or the token is none.
-    pub(crate) fn open(token_file: Option<&Path>, listen: SocketAddr, clock: Clock) -> Result<Self, NoAccess> {
+    pub(crate) fn open(
+        token_file: Option<&Path>,
+        listen: SocketAddr,
+        tls: Option<&TlsFiles>,
+        clock: Clock,
+    ) -> Result<Self, NoAccess> {
         let rule = match token_file {
             Some(file) => {
                 token(file)?;
                 Rule::Token(file.to_owned())
             }
+            None if tls.is_some_and(|files| files.client_ca.is_some()) => Rule::Connected,
             None if listen.ip().to_canonical().is_loopback() => Rule::ThisMachine,
             None => return Err(NoAccess::Open(listen)),
         };
         let mut key = [0; blake3::KEY_LEN];
         getrandom::fill(&mut key).map_err(|error| NoAccess::Random(error.to_string()))?;
-        Ok(Self { rule, key, clock })
+        Ok(Self { rule, key, is_tls: tls.is_some(), clock })
     }
 
     /// Whether browsers show a token.
@@ -101,7 +112,7 @@ impl Access {
     pub(crate) fn host(&self, headers: &HeaderMap) -> Admission {
         match self.rule {
             Rule::ThisMachine if !is_this_machine(headers) => Admission::OtherHost,
-            Rule::ThisMachine | Rule::Token(_) => Admission::Granted,
+            Rule::ThisMachine | Rule::Token(_) | Rule::Connected => Admission::Granted,
         }
     }
 
@@ -134,12 +145,20 @@ impl Access {
         }
         let until = self.clock.now().as_second().saturating_add(SESSION);
         let session = format!("{until}.{}", self.signature(until, token).to_hex());
-        Ok(Some(cookie(&session, SESSION, headers)))
+        Ok(Some(self.cookie(&session, SESSION, headers)))
     }
 
     /// The cookie that ends a session.
-    pub(crate) fn ended(headers: &HeaderMap) -> String {
-        cookie("", 0, headers)
+    pub(crate) fn ended(&self, headers: &HeaderMap) -> String {
+        self.cookie("", 0, headers)
+    }
+
+    /// A script cannot read it, and no other site's page sends it.
+    fn cookie(&self, value: &str, seconds: i64, headers: &HeaderMap) -> String {
+        // What a proxy in front says of itself can only make the cookie stricter.
+        let is_secure = self.is_tls || headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+        let secure = if is_secure { "; Secure" } else { "" };
+        format!("{COOKIE}={value}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
     }
 
     fn is_session(&self, session: &str, token: Hash) -> bool {
@@ -167,14 +186,6 @@ fn token(file: &Path) -> Result<Hash, NoAccess> {
 fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let cookies = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
     cookies.flat_map(|value| value.split(';')).filter_map(|one| one.trim().strip_prefix(COOKIE)?.strip_prefix('='))
-}
-
-/// A script cannot read it, and no other site's page sends it.
-fn cookie(value: &str, seconds: i64, headers: &HeaderMap) -> String {
-    // What a proxy in front says of itself can only make the cookie stricter.
-    let secure = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
-    let secure = if secure { "; Secure" } else { "" };
-    format!("{COOKIE}={value}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
 /// Whether a request names this machine as a person at it does: a page of another site can have its own name lead here, and would then be
@@ -221,26 +232,42 @@ mod tests {
     #[test]
     fn it_starts_on_loopback_or_with_a_token_and_nowhere_else() {
         for loopback in ["127.0.0.1:8088", "[::1]:8088", "[::ffff:127.0.0.1]:8088"] {
-            assert!(Access::open(None, addr(loopback), Clock::system()).is_ok_and(|access| !access.has_token()), "{loopback}");
+            assert!(
+                Access::open(None, addr(loopback), None, Clock::system()).is_ok_and(|access| !access.has_token()),
+                "{loopback}"
+            );
         }
         for open in ["0.0.0.0:8088", "[::]:8088", "10.0.0.7:8088"] {
-            let refused = Access::open(None, addr(open), Clock::system()).unwrap_err().to_string();
+            let refused = Access::open(None, addr(open), None, Clock::system()).unwrap_err().to_string();
             assert!(refused.contains(open) && refused.contains("--console-token-file"), "{refused}");
         }
         let (_dir, file) = with_token(&format!("{TOKEN}\n"));
-        assert!(Access::open(Some(&file), addr("0.0.0.0:8088"), Clock::system()).is_ok_and(|access| access.has_token()));
+        assert!(Access::open(Some(&file), addr("0.0.0.0:8088"), None, Clock::system()).is_ok_and(|access| access.has_token()));
         for weak in ["", "short\n", "two words of a sentence\n", "sixteen-or-more-\u{e9}\u{e9}\u{e9}"] {
             let (_dir, file) = with_token(weak);
-            let refused = Access::open(Some(&file), addr("127.0.0.1:0"), Clock::system()).unwrap_err().to_string();
+            let refused = Access::open(Some(&file), addr("127.0.0.1:0"), None, Clock::system()).unwrap_err().to_string();
             assert!(refused.contains("at least 16 printable characters"), "{weak}: {refused}");
         }
-        let missing = Access::open(Some(Path::new("/nowhere/token")), addr("127.0.0.1:0"), Clock::system());
+        // A certificate does for a token, and who cannot be asked for one is asked for the token.
+        let files = |client_ca: Option<&str>| TlsFiles {
+            cert: "tls.crt".into(),
+            key: "tls.key".into(),
+            client_ca: client_ca.map(Into::into),
+            denied_serials: None,
+        };
+        let access = Access::open(None, addr("0.0.0.0:8088"), Some(&files(Some("ca.crt"))), Clock::system()).unwrap();
+        assert_eq!((access.has_token(), access.admit(&HeaderMap::new())), (false, Admission::Granted));
+        assert!(Access::open(None, addr("0.0.0.0:8088"), Some(&files(None)), Clock::system()).is_err());
+        let over_tls = Access::open(Some(&file), addr("0.0.0.0:8088"), Some(&files(None)), Clock::system()).unwrap();
+        assert!(over_tls.session(TOKEN, &HeaderMap::new()).unwrap().unwrap().ends_with("; Secure"));
+        assert_eq!(over_tls.admit(&HeaderMap::new()), Admission::TokenMissing);
+        let missing = Access::open(Some(Path::new("/nowhere/token")), addr("127.0.0.1:0"), None, Clock::system());
         assert!(matches!(missing, Err(NoAccess::Read(..))));
     }
 
     #[test]
     fn on_loopback_only_names_of_this_machine_are_answered() {
-        let access = Access::open(None, addr("127.0.0.1:8088"), Clock::system()).unwrap();
+        let access = Access::open(None, addr("127.0.0.1:8088"), None, Clock::system()).unwrap();
         for host in ["localhost", "localhost:8088", "LOCALHOST:1", "127.0.0.1:8088", "[::1]:8088", "[::1]"] {
             assert_eq!(access.admit(&headers(&[("host", host)])), Admission::Granted, "{host}");
         }
@@ -260,7 +287,7 @@ mod tests {
         let (_dir, file) = with_token(&format!("{TOKEN}\n"));
         let moved = VirtualClock::new(Timestamp::UNIX_EPOCH);
         let clock = Clock::Virtual(Arc::clone(&moved));
-        let access = Access::open(Some(&file), addr("0.0.0.0:8088"), clock.clone()).unwrap();
+        let access = Access::open(Some(&file), addr("0.0.0.0:8088"), None, clock.clone()).unwrap();
         let admit = |pairs: &[(&'static str, &str)]| access.admit(&headers(pairs));
         assert_eq!(admit(&[("host", "stoker.example")]), Admission::TokenMissing);
         assert_eq!(admit(&[("authorization", &format!("Bearer {TOKEN}"))]), Admission::Granted);
@@ -283,7 +310,7 @@ mod tests {
             assert_eq!(admit(&[("cookie", forged)]), Admission::TokenMissing, "{forged}");
         }
         // Another process signs with another key.
-        let other = Access::open(Some(&file), addr("0.0.0.0:8088"), clock.clone()).unwrap();
+        let other = Access::open(Some(&file), addr("0.0.0.0:8088"), None, clock.clone()).unwrap();
         assert_eq!(other.admit(&headers(&[("cookie", session)])), Admission::TokenMissing);
 
         // A session ends, and a new token ends those of the old one.

@@ -1,4 +1,4 @@
-//! The console: read-only pages on the side port, for people with a browser.
+//! The console: read-only pages for people with a browser, on the side port or on an address of their own.
 //!
 //! Pages are drawn here, work without a script, and load nothing from another host. A script keeps them up to date over server-sent
 //! events. Whatever stands in names and labels comes out as text.
@@ -15,6 +15,7 @@ mod text;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,6 +47,7 @@ use self::page::{Page, form_value};
 use self::pages::money::{Kept, Made};
 use crate::api::side::{Condition, LONGEST_ANSWER};
 use crate::clock::Clock;
+use crate::listener::TlsFiles;
 use crate::publish::picture::Picture;
 
 /// Pages may load what this program serves, and nothing else; no script and no style stands in a page.
@@ -67,8 +69,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How the console is served.
 #[derive(Debug, Clone)]
 pub struct ConsoleOptions {
-    /// File with the token that opens it; read again for each request. Without one, only this machine may read.
+    /// File with the token that opens it; read again for each request. Without one, only this machine may read, or who has a certificate.
     pub token_file: Option<PathBuf>,
+    /// An address of its own, and the certificates there; on the side port when absent.
+    pub listener: Option<(SocketAddr, TlsFiles)>,
     /// Puts the journal and the policy into words.
     pub text: Arc<dyn ConsoleText>,
 }
@@ -359,8 +363,8 @@ async fn login(State(served): State<Served>, headers: HeaderMap, form: Bytes) ->
     }
 }
 
-async fn logout(headers: HeaderMap) -> Response {
-    ([(header::SET_COOKIE, Access::ended(&headers))], Redirect::to("/console/login")).into_response()
+async fn logout(State(served): State<Served>, headers: HeaderMap) -> Response {
+    ([(header::SET_COOKIE, served.console.access.ended(&headers))], Redirect::to("/console/login")).into_response()
 }
 
 async fn asset(Path(name): Path<String>) -> Response {

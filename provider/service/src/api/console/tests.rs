@@ -62,7 +62,7 @@ async fn pages(token: bool, streams: usize) -> Pages {
     let file = dir.path().join("token");
     std::fs::write(&file, TOKEN).unwrap();
     let listen: SocketAddr = "127.0.0.1:8088".parse().unwrap();
-    let access = Access::open(token.then_some(file.as_path()), listen, Clock::system()).unwrap();
+    let access = Access::open(token.then_some(file.as_path()), listen, None, Clock::system()).unwrap();
     let policy = Arc::new(policy_file::parse("example", policy_file::example(), None).unwrap());
     let (journal, _) = Journal::open(dir.path().join("state").as_path()).await.unwrap();
     let sources = Sources {

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use futures::future::BoxFuture;
 use hyper::server::conn::http1;
@@ -142,9 +142,19 @@ impl fmt::Debug for SideState {
 
 /// Serves the side port until `stop`, and then at most two seconds longer for answers under way. A
 /// connection is good for one request: none is idle, and none outlives what it proved.
-pub async fn serve(mut listener: Listener, state: SideState, stop: CancellationToken) {
+pub async fn serve(listener: Listener, state: SideState, stop: CancellationToken) {
     let console = state.console.clone();
     let app = router(Arc::new(state), &stop);
+    serve_app(listener, app, console, stop).await;
+}
+
+/// Serves the console alone until `stop`, as [`serve`] does.
+pub async fn serve_console(listener: Listener, console: Arc<Console>, stop: CancellationToken) {
+    let app = Arc::clone(&console).router(stop.clone()).fallback(|| async { Redirect::to("/console") });
+    serve_app(listener, app, Some(console), stop).await;
+}
+
+async fn serve_app(mut listener: Listener, app: Router, console: Option<Arc<Console>>, stop: CancellationToken) {
     let mut connections = JoinSet::new();
     let accepting = async {
         loop {

@@ -1,3 +1,4 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 use stoker_advice::rollup::{GpuPod, Owner, PodLabels};
 use stoker_core::base::ids::ClusterName;
@@ -39,9 +40,10 @@ fn pods(uids: &[&str]) -> GpuPods {
     uids.iter().map(one).collect()
 }
 
-fn plain(uid: &Arc<str>, BoundGpuPod { pod, asks }: &BoundGpuPod) -> RecordedPod {
+fn plain(uid: &str, pod: Pod<'_>) -> RecordedPod {
+    let Pod::Gpu(BoundGpuPod { pod, asks }) = pod else { panic!("{uid} asks for no GPU") };
     RecordedPod {
-        uid: Arc::clone(uid),
+        uid: uid.into(),
         name: Arc::clone(&pod.name),
         owner_kind: None,
         owner: pod.owner.clone(),
@@ -61,7 +63,7 @@ fn plain(uid: &Arc<str>, BoundGpuPod { pod, asks }: &BoundGpuPod) -> RecordedPod
 
 /// One look, and what it says written down. What came, and what ended.
 async fn look(recorder: &mut Recorder, journal: &Journal, second: i64, pods: &GpuPods) -> (usize, Vec<PodEnd>) {
-    let changes = recorder.look(at(second), pods, plain);
+    let changes = recorder.look(at(second), &there(pods, &Guests::new()), plain);
     journal.pods().write(at(second), &changes).await.unwrap();
     recorder.written(at(second), &changes);
     (changes.came.len(), changes.ended.into_values().collect())
@@ -95,12 +97,12 @@ async fn a_pod_is_written_when_it_comes_and_when_it_is_gone() {
 #[test]
 fn what_was_not_written_is_kept_until_it_is_and_no_more_than_that() {
     let mut recorder = Recorder::new(BTreeSet::new());
-    let changes = recorder.look(at(0), &pods(&["a", "b"]), plain);
+    let changes = recorder.look(at(0), &there(&pods(&["a", "b"]), &Guests::new()), plain);
     recorder.written(at(0), &changes);
     assert!(!recorder.is_due(at(299)) && recorder.is_due(at(300)));
     let end = PodEnd { at: at(5), is_seen: true };
-    assert_eq!(recorder.look(at(5), &pods(&["b"]), plain).ended, [("a".into(), end)].into());
-    let later = recorder.look(at(10), &pods(&["b", "c"]), plain);
+    assert_eq!(recorder.look(at(5), &there(&pods(&["b"]), &Guests::new()), plain).ended, [("a".into(), end)].into());
+    let later = recorder.look(at(10), &there(&pods(&["b", "c"]), &Guests::new()), plain);
     assert_eq!((later.came.len(), &later.ended), (1, &[("a".into(), end)].into()));
     recorder.written(at(10), &later);
     // A whole cluster at once goes out in parts.
@@ -108,7 +110,7 @@ fn what_was_not_written_is_kept_until_it_is_and_no_more_than_that() {
     let many = pods(&many.iter().map(String::as_str).collect::<Vec<_>>());
     let mut parts = Vec::new();
     loop {
-        let changes = recorder.look(at(15), &many, plain);
+        let changes = recorder.look(at(15), &there(&many, &Guests::new()), plain);
         if changes.came.is_empty() {
             break;
         }
@@ -140,13 +142,13 @@ fn a_row_says_what_was_asked_for_and_whose_node_it_got() {
         shown: None,
     };
     let cluster = ClusterFacts { nodes: [(name, Arc::new(node))].into() };
-    let uid: Arc<str> = "a".into();
+    let uid = "a";
     let row = |change: &dyn Fn(&mut BoundGpuPod)| {
         let mut bound = pods(&["a"]).into_values().next().unwrap();
         change(&mut bound);
-        row_of(&uid, &bound, at(60), (&cluster, &view, &price_tables.prices))
+        row_of(uid, Pod::Gpu(&bound), at(60), (&cluster, &view, &price_tables.prices))
     };
-    let plain = RecordedPod { pool: Some("inference".into()), ..plain(&uid, &pods(&["a"])["ml/a"]) };
+    let plain = RecordedPod { pool: Some("inference".into()), ..plain(uid, Pod::Gpu(&pods(&["a"])["ml/a"])) };
     assert_eq!(row(&|_| ()), plain);
     let asks = |change: &dyn Fn(&mut Asks)| row(&|bound| change(Arc::make_mut(&mut bound.asks)));
     assert_eq!(asks(&|asks| asks.pool = Some("dev".into())).pool.as_deref(), Some("dev"), "what it asks for comes first");
@@ -159,6 +161,11 @@ fn a_row_says_what_was_asked_for_and_whose_node_it_got() {
     assert_eq!(row(&|bound| bound.pod.units = None).gpus, None, "a resource claim");
     let unread = asks(&|asks| asks.requests = None);
     assert_eq!((unread.gpus, unread.milli_cpu), (None, 0));
+    let guest = Guest { node: NodeName::new("n").unwrap(), meta: ObjectMeta::default() };
+    let row = row_of("g", Pod::Guest("web/front-0", &guest), at(60), (&cluster, &view, &price_tables.prices));
+    assert!(row.is_without_gpu() && !plain.is_without_gpu() && !unread.is_without_gpu());
+    assert_eq!((&*row.name, &*row.owner.namespace, row.node.as_str(), row.bound), ("web/front-0", "web", "n", at(60)));
+    assert_eq!(row.pool.as_deref(), Some("inference"));
 }
 
 /// From the API server to the journal. A recorder that is told to stop looks once more.

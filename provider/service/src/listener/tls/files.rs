@@ -36,7 +36,7 @@ pub struct TlsFiles {
 /// A good set of files.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// Ready to serve: TLS 1.2 and 1.3, ALPN h2.
+    /// Ready to serve: TLS 1.2 and 1.3, and gRPC, unless it [speaks](Self::speaking) something else.
     pub config: Arc<ServerConfig>,
     /// What decides about clients' certificates, where they are asked for.
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -60,6 +60,13 @@ pub struct Validity {
 }
 
 impl Loaded {
+    /// The same for another protocol, by its name in ALPN.
+    pub(super) fn speaking(self, protocol: &[u8]) -> Self {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Self { config: Arc::new(config), ..self }
+    }
+
     /// What is wrong with the time at `now`: such a certificate is served, and clients refuse it.
     pub fn warnings(&self, now: Timestamp) -> Vec<String> {
         self.validity.iter().filter_map(|v| v.warning(now)).collect()

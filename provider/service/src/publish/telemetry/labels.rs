@@ -316,6 +316,8 @@ label!(/// Whose certificate.
         Expander = "expander",
         /// That of the probes' door.
         Probes = "probes",
+        /// The console's.
+        Console = "console",
     }
 );
 

@@ -1,18 +1,21 @@
-//! Measures that are found from what was spent: spot, another region, weekends, idle nodes and warm floors.
+//! Measures that are found from what was spent: spot, another region, weekends, windows, idle nodes, warm floors and pods without GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use stoker_advice::spend::{DAY, DayRow, KeptDay, NodeState, PARTS, Use};
+use stoker_advice::spend::{DAY, DayRow, End, KeptDay, NodeState, PARTS, Use, WithoutGpu};
 use stoker_advice::workload::MONTH_HOURS;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, InstanceType, PoolName, Region};
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::usable;
+use stoker_core::policy::rules::stabilization::{Stabilization, Window};
+use stoker_service::print::count;
 use stoker_service::yaml::Edit;
 
 use super::{Found, Measure, pool};
+use crate::cli::advise::words::length;
 
 /// Of weekends on which pods held less of the nodes' time than this part, in hundredths, off-hours are worth a look.
 const QUIET: i128 = 5;
@@ -30,7 +33,9 @@ pub(super) fn measures(found: &Found<'_>) -> Vec<Measure> {
     let mut measures = bought_as_spot(found);
     measures.extend(other_region(found));
     measures.extend(weekends(found));
+    measures.extend(windows(found));
     measures.extend(free_nodes(found));
+    measures.extend(found.without_gpu.iter().map(|(pool, of)| without_gpu(pool, of, found.spent.1)));
     measures
 }
 
@@ -122,6 +127,73 @@ fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
         }
     };
     free.into_iter().map(measure).collect()
+}
+
+/// Pools in which every free node waits as long, and dear ones need not.
+fn windows(found: &Found<'_>) -> Vec<Measure> {
+    let mut idle: BTreeMap<&PoolName, (i128, i128)> = BTreeMap::new();
+    for row in rows(found) {
+        if let Use::Nodes { pool, state: NodeState::Idle, .. } = &row.key.of {
+            let (cost, parts) = idle.entry(pool).or_default();
+            *cost += i128::from(row.figures.effective.0);
+            *parts += i128::from(row.figures.node_parts);
+        }
+    }
+    let measure = |(name, (cost, parts)): (&PoolName, (i128, i128))| {
+        let (pool, path) = pool(found.policy, name)?;
+        let fixed = pool.stabilization.as_ref().filter(|of| of.window == Window::Fixed)?;
+        let per_hour = (cost * 3_600 * i128::from(PARTS)).checked_div(parts)?;
+        let per_hour = UsdPerHour(i64::try_from(per_hour).ok()?);
+        let then = Stabilization { window: Window::EqualCost, ..fixed.clone() }.window_of(per_hour, pool.waiting);
+        let shorter = fixed.scale_down.checked_sub(then).filter(|by| by.is_positive())?;
+        let is_released = |how: Option<(End, i64)>| how.is_some_and(|(end, _)| end == End::Released);
+        let released = found.lives.iter().filter(|life| life.pool == *name && is_released(life.end)).count();
+        let each = per_hour.over_seconds(shorter.as_secs());
+        let saved = (i128::from(each.0) * i128::try_from(released).ok()?).min(cost);
+        Some(Measure {
+            saved_per_month: a_month((saved, found.spent.1)).into(),
+            is_upper_bound: true,
+            what: "window",
+            of: format!("pool {name}"),
+            evidence: format!(
+                "{released} nodes went in {} hours after {} without a pod each; at {per_hour} an hour, {} cost as much as the wait that \
+                 they may save",
+                found.spent.1,
+                length(fixed.scale_down),
+                length(then)
+            ),
+            risk: "more of the pods that come wait for a node to boot: stoker simulate shows how many".to_owned(),
+            policy: Vec::new(),
+            by_hand: None,
+            edits: vec![Edit::Set(path.key("stabilization").key("window"), json!("equalCost"))],
+        })
+    };
+    idle.into_iter().filter_map(measure).collect()
+}
+
+/// Pods that ask for no GPU and keep a node that nothing else needs.
+fn without_gpu(pool: &PoolName, of: &WithoutGpu, known_hours: i64) -> Measure {
+    let pods: usize = of.pods.values().sum();
+    let namespaces: Vec<&str> = of.pods.keys().map(String::as_str).collect();
+    Measure {
+        saved_per_month: a_month((of.cost / 3_600, known_hours)).into(),
+        is_upper_bound: true,
+        what: "pods without GPU",
+        of: format!("pool {pool}"),
+        evidence: format!(
+            "{} that asked for no GPU ({}) ran on nodes that no other pod held, for {} node-hours in {known_hours} hours",
+            count(pods, "pod"),
+            namespaces.join(", "),
+            of.node_seconds / 3_600
+        ),
+        risk: "they need other nodes to run on".to_owned(),
+        policy: Vec::new(),
+        by_hand: Some(
+            "remove their toleration of GPU nodes, or have them select other nodes; the Events NoGpuOnGpuNode name them"
+                .to_owned(),
+        ),
+        edits: Vec::new(),
+    }
 }
 
 /// Pools whose nodes cost less in another region of the same cloud, all of their types together.
@@ -247,8 +319,8 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use stoker_advice::spend::{Figures, Holder, RowKey};
-    use stoker_core::base::ids::{GpuModel, ZoneId};
+    use stoker_advice::spend::{Figures, Holder, Life, RowKey};
+    use stoker_core::base::ids::{GpuModel, RecordId, ZoneId};
     use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
     use stoker_core::policy::{Policy, RawPolicy};
 
@@ -303,8 +375,38 @@ mod tests {
         (1..15).map(day).collect()
     }
 
+    /// Two nodes were released, and one was reclaimed.
+    fn lives() -> Vec<Life> {
+        let life = |record, end| Life {
+            record: RecordId(record),
+            pool: PoolName::new("pool").unwrap(),
+            capacity_type: CapacityType::OnDemand,
+            ordered: 0,
+            ready: Some(300),
+            taken: None,
+            end: Some((end, 86_400)),
+        };
+        vec![life(0, End::Released), life(1, End::Released), life(2, End::Reclaimed)]
+    }
+
+    /// A node for a day, at $1.00 an hour.
+    fn without_gpu() -> BTreeMap<PoolName, WithoutGpu> {
+        let pods = [("ops".to_owned(), 2)].into();
+        [(PoolName::new("pool").unwrap(), WithoutGpu { cost: 86_400_000_000, node_seconds: 86_400, pods })].into()
+    }
+
     fn told(policy: &Policy, prices: &PriceBook) -> Vec<(&'static str, String, Vec<Edit>)> {
-        let found = Found { policy, prices, workloads: &[], idle: &[], proposals: &[], spent: (days(), 14 * 24), now: at() };
+        let found = Found {
+            policy,
+            prices,
+            workloads: &[],
+            idle: &[],
+            proposals: &[],
+            spent: (days(), 14 * 24),
+            lives: &lives(),
+            without_gpu: &without_gpu(),
+            now: at(),
+        };
         let of = |measure: Measure| (measure.what, UsdMicros(measure.saved_per_month.micro_usd).to_string(), measure.edits);
         measures(&found).into_iter().map(of).collect()
     }
@@ -323,7 +425,8 @@ mod tests {
     }
 
     /// 336 hours at $1.00; a month has 730. As spot they cost $0.40: $438 are saved. In region `s` a node costs $0.75: a quarter of $730 is saved. Four days of the fourteen are
-    /// weekends, and 96 of 336 hours are $208.57 of a month.
+    /// weekends, and 96 of 336 hours are $208.57 of a month. Two nodes waited 10 min where 5 min at $1.00 an hour are worth it: 36 cents. A day
+    /// of a node on which only pods without GPU ran is $52.14 of a month.
     #[test]
     fn quiet_weekends_and_a_cheaper_region_are_found() {
         let mut prices = PriceBook::new();
@@ -335,16 +438,23 @@ mod tests {
         prices.insert(Market { capacity_type: CapacityType::Spot, ..market("r") }, Entry::Price(spot));
         let pool = |key: &str| stoker_core::policy::Path::root().key("pools").index(0).key(key);
         let off_hours = json!({ "schedule": [{ "cron": "0 0 * * 6", "for": "48h", "timeZone": "UTC" }], "maxNodes": 0 });
-        let (as_spot, region, weekends, idle) = (
+        let (as_spot, region, weekends, window, idle, without_gpu) = (
             ("spot", "$438.00".to_owned(), vec![Edit::Set(pool("capacity").key("prefer"), json!(["spot", "on-demand"]))]),
             ("another region", "$182.50".to_owned(), vec![Edit::Add(pool("where").key("regions"), json!("s"))]),
             ("off-hours", "$208.57".to_owned(), vec![Edit::Set(pool("offHours"), off_hours.clone())]),
+            ("window", "$0.36".to_owned(), vec![Edit::Set(pool("stabilization").key("window"), json!("equalCost"))]),
             ("idle nodes", "$208.57".to_owned(), Vec::new()),
+            ("pods without GPU", "$52.14".to_owned(), Vec::new()),
         );
-        assert_eq!(told(&policy(&json!({})), &prices), [as_spot.clone(), region.clone(), weekends, idle.clone()]);
+        let rest = [window, idle, without_gpu];
+        let all = |first: &[(&'static str, String, Vec<Edit>)]| [first, &rest].concat();
+        assert_eq!(told(&policy(&json!({})), &prices), all(&[as_spot.clone(), region.clone(), weekends]));
         // With off-hours it has them; and where it may buy there already, Stoker does.
-        assert_eq!(told(&policy(&json!({"offHours": off_hours})), &prices), [as_spot.clone(), region, idle.clone()]);
+        assert_eq!(told(&policy(&json!({"offHours": off_hours})), &prices), all(&[as_spot.clone(), region]));
         let both = json!({"offHours": off_hours, "where": {"clouds": ["aws"], "regions": ["r", "s", "t"]}});
-        assert_eq!(told(&policy(&both), &prices), [as_spot, idle]);
+        assert_eq!(told(&policy(&both), &prices), all(&[as_spot]));
+        // Windows of equal cost are as short as they should be.
+        let equal = json!({"offHours": off_hours, "stabilization": {"window": "equalCost"}});
+        assert!(told(&policy(&equal), &prices).iter().all(|(what, ..)| *what != "window"));
     }
 }
