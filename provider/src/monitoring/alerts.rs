@@ -236,7 +236,7 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
         alert(
             "StokerGpuPowerLow",
             Severity::Info,
-            with_pool(&format!("{} < {} and {UTILIZATION} > {}", dcgm(&draw), ratio(*power_low), busy.0)),
+            with_pool(&format!("{} < {} and on (node, gpu, UUID) {UTILIZATION} > {}", dcgm(&draw), ratio(*power_low), busy.0)),
             STEADY,
             format!("{on} is busy and draws {SHARE} of its enforced power limit, below {power_low}"),
             "A kernel always runs, and few cores work in it: utilization counts time, not work. Look at SM activity and memory bandwidth. \
