@@ -419,7 +419,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         http: http_listen,
         debug,
         opencost_metrics,
-        console: console.options(&book, &files),
+        console: console.options(&book, files),
         kube: match kubeconfig {
             Some(path) => KubeOptions::Kubeconfig(path),
             None if in_cluster() && !no_kubernetes => KubeOptions::InCluster,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::SignedDuration;
 use serde_json::json;
 use stoker_advice::spend::{DAY, DayRow, End, KeptDay, NodeState, PARTS, Use, WithoutGpu};
 use stoker_advice::workload::MONTH_HOURS;
@@ -145,7 +146,7 @@ fn windows(found: &Found<'_>) -> Vec<Measure> {
         let per_hour = (cost * 3_600 * i128::from(PARTS)).checked_div(parts)?;
         let per_hour = UsdPerHour(i64::try_from(per_hour).ok()?);
         let then = Stabilization { window: Window::EqualCost, ..fixed.clone() }.window_of(per_hour, pool.waiting);
-        let shorter = fixed.scale_down.checked_sub(then).filter(|by| by.is_positive())?;
+        let shorter = fixed.scale_down.checked_sub(then).filter(SignedDuration::is_positive)?;
         let is_released = |how: Option<(End, i64)>| how.is_some_and(|(end, _)| end == End::Released);
         let released = found.lives.iter().filter(|life| life.pool == *name && is_released(life.end)).count();
         let each = per_hour.over_seconds(shorter.as_secs());
