@@ -52,7 +52,7 @@ async fn service(dir: &Path, supplier: &Arc<Faulty>, kube: KubeOptions, promethe
     let probes = Some(ProbeListenerOptions::loopback());
     let options = Options { probes, kube, prometheus, ..market::options(text, dir) };
     let suppliers = [Arc::clone(supplier) as Arc<dyn Supplier>];
-    start(State::open(options).await.unwrap(), &suppliers).await.unwrap()
+    start(Box::pin(State::open(options)).await.unwrap(), &suppliers).await.unwrap()
 }
 
 fn supplier() -> Arc<Faulty> {

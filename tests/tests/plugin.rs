@@ -169,7 +169,7 @@ async fn nodes_come_and_go_through_a_plugin_that_is_away_for_a_while() {
     let text = policy(&[Pool::new("p")]) + &suppliers;
     let options = market::options(text, dir.path());
     let mine = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), (&plugin.endpoint(), None), None).unwrap();
-    let running = start(State::open(options).await.unwrap(), &[Arc::new(mine) as Arc<dyn Supplier>]).await.unwrap();
+    let running = start(Box::pin(State::open(options)).await.unwrap(), &[Arc::new(mine) as Arc<dyn Supplier>]).await.unwrap();
     let client = Client::connect(running.provider, running.expander).await.unwrap();
     until_true("ready service", async || client.refresh().await.is_ok()).await;
     client.increase(GROUP, 2).await.unwrap();

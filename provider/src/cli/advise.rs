@@ -187,13 +187,14 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         // Too little use to advise on is none to commit to.
         let proposals =
             propose(&used, &price_tables.prices, policy, all, Wall(now)).map_or_else(|_| Vec::new(), |found| found.proposals);
+        let (spent, known_hours, since) = last_days(&reader, (policy, &price_tables.prices), days, now).await?;
         let ranked = Ranked::of(&Found {
             policy,
             prices: &price_tables.prices,
             workloads: &advice.workloads,
             idle: &idle::rows(&observed, &By::Owner, BTreeMap::new()),
             proposals: &proposals,
-            spent: last_days(&reader, (policy, &price_tables.prices), days, now).await?,
+            spent: (spent, known_hours),
             lives: &reader.lives(since, now).await?,
             without_gpu: &without_gpu(reader.pods_on_free_nodes(since, now).await?),
             now,
@@ -237,7 +238,7 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
 impl AdviseArgs {
     /// Prints the list, or applies one of it.
     fn tell(&self, ranked: &Ranked, price_tables: &PriceTables) -> Result<Exit, CliError> {
-        let (Some(to), Some(from)) = (&self.apply, &self.policy) else {
+        let (Some(to), Some(from), false) = (&self.apply, &self.policy, ranked.measures.is_empty()) else {
             out::print(self.output.format, ranked, Ranked::table)?;
             return Ok(if ranked.measures.is_empty() { Exit::Short } else { Exit::Done });
         };

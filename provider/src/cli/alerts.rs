@@ -84,6 +84,8 @@ thresholds! {
     temperature_high: u8 = "CELSIUS" by whole(1_u8..) => hot_celsius,
     /// A GPU draws much above this share of its enforced power limit [default: 90%]
     power_high: Percent = "PERCENT" by share => power,
+    /// A GPU above --utilization-busy draws little below this share of its enforced power limit [default: 60%]
+    power_low: Percent = "PERCENT" by share => power_low,
     /// Training keeps too few multiprocessors at work below this [default: 50%]
     training_sm_low: Percent = "PERCENT" by share => training_sm,
     /// Too many of a day's GPU-hours are idle above this [default: 20%]

@@ -58,16 +58,30 @@ pub(super) struct ConsoleArgs {
 }
 
 impl ConsoleArgs {
+    /// Whether clients show certificates.
+    pub(super) const fn checks_clients(&self) -> bool {
+        self.console_client_ca.is_some()
+    }
+
     /// How it is served; `None` where it is not. `files` are those of a certificate, a key and an authority of clients.
     pub(super) fn options(
         self,
         book: &Arc<PriceBook>,
         files: impl Fn(Option<PathBuf>, Option<PathBuf>, Option<PathBuf>) -> Option<TlsFiles>,
-    ) -> Option<ConsoleOptions> {
+    ) -> Result<Option<ConsoleOptions>, CliError> {
         let Self { console, console_token_file: token_file, console_listen, console_cert, console_key, console_client_ca } =
             self;
-        let listener = console_listen.zip(files(console_cert, console_key, console_client_ca));
-        console.then(|| ConsoleOptions { token_file, listener, text: console_text(Arc::clone(book)) })
+        let listener = match (console_listen, files(console_cert, console_key, console_client_ca)) {
+            (Some(addr), Some(files)) => Some((addr, files)),
+            (None, None) => None,
+            // Options that need each other say so; the side port must not stand in for an address with TLS.
+            _ => {
+                return Err(CliError::Usage(
+                    "--console-listen needs --console-cert and --console-key, and they need it".to_owned(),
+                ));
+            }
+        };
+        Ok(console.then(|| ConsoleOptions { token_file, listener, text: console_text(Arc::clone(book)) }))
     }
 }
 

@@ -9,7 +9,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 use stoker_advice::fit::{
-    self, Activations, Ask, BoundBy, Card, Fit, Layers, Memory, Mode, Optimizer, Params, Precision, Speed, Tokens, Work,
+    self, Activations, Ask, BoundBy, Card, Fit, Layers, Memory, Mode, Optimizer, Params, Precision, Speed, Tokens, Training,
+    Work,
 };
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
@@ -50,7 +51,7 @@ pub(super) struct FitArgs {
     /// How fine-tuning keeps its state: Adam in 32 or 8 bits, or momentum alone [default: adam]
     #[arg(long, value_name = "OPTIMIZER", value_parser = words::<Optimizer>(Optimizer::ALL.iter().map(|o| o.as_str())))]
     optimizer: Option<Optimizer>,
-    /// Whether fine-tuning calculates activations again (checkpointing: slower by a third) or keeps them [default: recomputed]
+    /// Whether fine-tuning calculates activations again (checkpointing: slower by a third, with adapters by a half) or keeps them [default: recomputed]
     #[arg(long, value_name = "HOW", value_parser = words::<Activations>(Activations::ALL.iter().map(|a| a.as_str())))]
     activations: Option<Activations>,
     /// Requests a second to serve, as measured at the peak: the need and 20 % above it set how many replicas, and no spare is kept on top
@@ -100,6 +101,7 @@ struct FitReport {
     /// Cheapest work first.
     fits: Vec<FitRow>,
     misfits: Vec<MisfitRow>,
+    #[serde(rename = "quantised")]
     quantized: Vec<QuantizedRow>,
     assumptions: Vec<String>,
 }
@@ -204,8 +206,11 @@ struct QuantizedRow {
 /// Carries the command out.
 pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
     if args.mode != Mode::Finetune && (args.optimizer.is_some() || args.activations.is_some()) {
-        let why = "--optimizer and --activations are of fine-tuning: give --mode finetune, or leave them out";
+        let why = "--optimizer and --activations apply to fine-tuning only: give --mode finetune, or leave them out";
         return Err(CliError::Usage(why.to_owned()));
+    }
+    if args.mode == Mode::Finetune && args.qps.is_some() {
+        return Err(CliError::Usage("--qps is of serving: leave it out of --mode finetune".to_owned()));
     }
     let now = args.now.now();
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
@@ -231,8 +236,10 @@ pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
         context: args.context,
         batch: args.batch.or_else(|| NonZeroU16::new(args.mode.default_batch())).unwrap_or(NonZeroU16::MIN),
         mode: args.mode,
-        optimizer: args.optimizer.unwrap_or(Optimizer::Adam),
-        activations: args.activations.unwrap_or(Activations::Recomputed),
+        training: (args.mode == Mode::Finetune).then(|| Training {
+            optimizer: args.optimizer.unwrap_or(Optimizer::Adam),
+            activations: args.activations.unwrap_or(Activations::Recomputed),
+        }),
     };
     let rate = args.qps.zip(args.per_replica_qps);
     let replicas = rate.map_or(Some(NonZeroU32::MIN), |(need, one_does)| fit::replicas(need, one_does));
@@ -365,6 +372,9 @@ impl FitReport {
         }
         text.push('\n');
         text += &self.quantized_table();
+        if self.asked.mode == Mode::Finetune {
+            text += &paragraph("note:", "below 16 bits weights stay as they are, and adapters are trained");
+        }
         text.push('\n');
         for assumption in &self.assumptions {
             text += &paragraph("assumed:", assumption);

@@ -303,19 +303,19 @@ async fn reckon(
     })
 }
 
-/// The rows of the last days, and the hours among them of which it is known what nodes did.
+/// The rows of the last days, the hours among them of which it is known what nodes did, and when they begin.
 pub(super) async fn last_days(
     reader: &Reader,
     (policy, prices): (&Arc<Policy>, &Arc<PriceBook>),
     days: i64,
     now: Timestamp,
-) -> Result<(Vec<KeptDay>, i64), CliError> {
+) -> Result<(Vec<KeptDay>, i64, Timestamp), CliError> {
     let tariff = Tariff::new(Arc::clone(policy), Arc::clone(prices), now);
     let (period, _) = Period::last(days, now);
     let asked = Asked { idle: Idle::Separate, by_instance: false, by_workload: false, with_use: false, billed: Billed::AsKept };
     let reckoned = reckon((reader, now), &tariff, period, asked).await?;
     let hours = reckoned.known_seconds() / HOUR;
-    Ok((reckoned.days, hours))
+    Ok((reckoned.days, hours, at(period.from)))
 }
 
 fn at(second: i64) -> Timestamp {

@@ -125,7 +125,7 @@ pub struct ServeArgs {
     #[arg(long, env = "STOKER_PROBE_CLIENT_CA", value_name = "FILE", requires = "probe_cert", help_heading = "TLS")]
     pub probe_client_ca: Option<PathBuf>,
     /// File of serial numbers, one a line in hexadecimal: client certificates with one of them are
-    /// refused, and their connections closed; read again whenever it changes [default: none]
+    /// refused by every listener, whichever CA signed them, and their connections closed; read again whenever it changes [default: none]
     #[arg(long, env = "STOKER_DENIED_SERIALS", value_name = "FILE", help_heading = "TLS")]
     pub denied_serials: Option<PathBuf>,
     /// ServiceAccount that probes run as
@@ -385,6 +385,12 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
     let config = price_tables::world_config(world.as_deref(), &book, clock.now())?;
     let state_dir = journal.state_dir()?;
     let world = WorldOptions { config, file: Some(state_dir.join(WORLD_FILE)) };
+    let checks_clients = client_ca.is_some() || probe_client_ca.is_some() || console.checks_clients();
+    if denied_serials.is_some() && !checks_clients {
+        let why = "--denied-serials: no listener asks for client certificates: give --client-ca, --probe-client-ca or --console-client-ca, or \
+                   leave it out";
+        return Err(CliError::Usage(why.to_owned()));
+    }
     let files = |cert: Option<PathBuf>, key: Option<PathBuf>, client_ca: Option<PathBuf>| {
         let denied_serials = client_ca.as_ref().and(denied_serials.clone());
         Some(TlsFiles { cert: cert?, key: key?, client_ca, denied_serials })
@@ -419,7 +425,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         http: http_listen,
         debug,
         opencost_metrics,
-        console: console.options(&book, files),
+        console: console.options(&book, files)?,
         kube: match kubeconfig {
             Some(path) => KubeOptions::Kubeconfig(path),
             None if in_cluster() && !no_kubernetes => KubeOptions::InCluster,

@@ -201,7 +201,7 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
 }
 
 fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
-    let Thresholds { hot_celsius, power, power_low, busy, silent_for, .. } = thresholds;
+    let Thresholds { hot_celsius, power, power_low, busy, training_sm, silent_for, .. } = thresholds;
     // Newer exporters have the limit that the driver enforces; in others the owner's is near enough.
     let [power_draw, enforced, asked] =
         [Level::Power, Level::PowerLimit, Level::PowerLimitAsked].map(|level| either(level, ""));
@@ -236,11 +236,19 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
         alert(
             "StokerGpuPowerLow",
             Severity::Info,
-            with_pool(&format!("{} < {} and on (node, gpu, UUID) {UTILIZATION} > {}", dcgm(&draw), ratio(*power_low), busy.0)),
+            // Of a split GPU one instance may be busy while the board is not; and where many multiprocessors work, memory is what they wait for.
+            with_pool(&format!(
+                "{} < {} and on (node, gpu, UUID) {UTILIZATION} > {} unless on (node, gpu, UUID) {INSTANCE_ACTIVE} \
+                 unless on (node, gpu, UUID) {SM_ACTIVE} >= {}",
+                dcgm(&draw),
+                ratio(*power_low),
+                busy.0,
+                ratio(*training_sm)
+            )),
             STEADY,
             format!("{on} is busy and draws {SHARE} of its enforced power limit, below {power_low}"),
-            "A kernel always runs, and few cores work in it: utilization counts time, not work. Look at SM activity and memory bandwidth. \
-             Larger batches, 16 or 8 bits and fused kernels use more of the card; what cannot, fits a smaller one (stoker advise).",
+            "Utilization counts the time in which any kernel runs, not the work that it does. Look at SM activity and memory bandwidth. Larger batches, 16 or 8 bits and fused kernels use more of the card; where \
+             bandwidth is low too, a smaller GPU may do (stoker advise).",
         ),
         alert(
             "StokerGpuXid",
@@ -506,8 +514,8 @@ fn stoker_itself(thresholds: &Thresholds) -> Vec<Rule> {
             "min by (listener) (stoker_certificate_expiry_timestamp_seconds) - time() < 7 * 86400",
             SETTLED,
             "The certificate of Stoker's {{ $labels.listener }} listener expires in {{ $value | humanizeDuration }}",
-            "Once it has expired, no autoscaler or probe connects. Renew it: stoker certs, or whatever made it, and put the files in its \
-             place (Secret stoker-tls); they are read again without a restart. If that was done, /readyz says why they are rejected. The \
+            "Once it has expired, no client of that listener connects. Renew it: stoker certs, or whatever made it, and put the files in its \
+             place (such as Secret stoker-tls); they are read again without a restart. If that was done, /readyz says why they are rejected. The \
              clients' certificates mostly expire with it: renew them too.",
         ),
         alert(

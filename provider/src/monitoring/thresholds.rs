@@ -29,7 +29,7 @@ pub struct Thresholds {
     pub hot_celsius: u8,
     /// A GPU draws nearly all it may above this share of its enforced power limit.
     pub power: Percent,
-    /// A busy GPU's cores wait below this share of it: an A100 of 400 W that draws less than 240.
+    /// A busy GPU works little below this share of its enforced power limit: an A100 of 400 W that draws less than 240.
     pub power_low: Percent,
     /// Training leaves multiprocessors idle below this share of them at work.
     pub training_sm: Percent,

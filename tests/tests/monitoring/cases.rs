@@ -42,6 +42,7 @@ const N1_PRICE: [Series; 2] =
 
 const UTIL: &str = r#"DCGM_FI_DEV_GPU_UTIL{Hostname="n1",gpu="0",UUID="GPU-0"}"#;
 const UTIL_1: &str = r#"DCGM_FI_DEV_GPU_UTIL{Hostname="n1",gpu="1",UUID="GPU-1"}"#;
+const SM_OF_N1: &str = r#"DCGM_FI_PROF_SM_ACTIVE{Hostname="n1",gpu="0",UUID="GPU-0"}"#;
 const INSTANCE_1: &str = r#"DCGM_FI_PROF_SM_ACTIVE{Hostname="n1",gpu="0",UUID="GPU-0",GPU_I_ID="1"}"#;
 const INSTANCE_2: &str = r#"DCGM_FI_PROF_SM_ACTIVE{Hostname="n1",gpu="0",UUID="GPU-0",GPU_I_ID="2"}"#;
 const INSTANCE_3: &str = r#"DCGM_FI_PROF_SM_ACTIVE{Hostname="n1",gpu="0",UUID="GPU-0",GPU_I_ID="3"}"#;
@@ -233,6 +234,9 @@ pub(super) const CASES: &[Case] = &[
             &[(UTIL, "20x40"), (POWER, "150x40"), (POWER_LIMIT, "300x40")],
             &[(UTIL, "98x40"), (POWER, "200x40"), (POWER_LIMIT, "300x40")],
             &[(UTIL, "98x40"), (POWER, "150x40")],
+            // What waits for memory has its multiprocessors at work; and a board of instances is as busy as all of them.
+            &[(UTIL, "98x40"), (POWER, "150x40"), (POWER_LIMIT, "300x40"), (SM_OF_N1, "0.9x40")],
+            &[(INSTANCE_1, "0.99x40"), (POWER, "150x40"), (POWER_LIMIT, "300x40")],
         ],
         labels: &[GPU_LABELS[0], GPU_LABELS[1], GPU_LABELS[2], GPU_LABELS[3], GPU_LABELS[4], ("severity", "info")],
         summary: "GPU 0 of n1 (pool infer) is busy and draws 50% of its enforced power limit, below 60%",

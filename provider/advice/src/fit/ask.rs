@@ -275,10 +275,25 @@ pub struct Ask {
     pub batch: std::num::NonZeroU16,
     /// What is done.
     pub mode: Mode,
-    /// How training keeps its state.
+    /// How it is trained; counts for fine-tuning alone.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub training: Option<Training>,
+}
+
+/// How a model is trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Training {
+    /// How its state is kept.
     pub optimizer: Optimizer,
-    /// What training does with activations.
+    /// What becomes of activations.
     pub activations: Activations,
+}
+
+impl Default for Training {
+    /// What most do.
+    fn default() -> Self {
+        Self { optimizer: Optimizer::Adam, activations: Activations::Recomputed }
+    }
 }
 
 /// The shape of a transformer, by rule from its parameters.
@@ -326,7 +341,8 @@ pub struct Memory {
 impl Memory {
     /// All of it.
     pub const fn total(&self) -> u64 {
-        self.weights + self.gradients + self.optimizer + self.kv_cache + self.activations
+        let fixed = self.weights + self.gradients + self.optimizer + self.kv_cache;
+        fixed.saturating_add(self.activations)
     }
 }
 
@@ -344,6 +360,11 @@ impl Ask {
     /// Whether only adapters are trained: below 16 bits, weights cannot take a step of the optimizer.
     pub fn is_frozen(&self) -> bool {
         self.precision.bits() < 16
+    }
+
+    /// How it is trained, where it is.
+    pub(super) fn training(&self) -> Training {
+        self.training.unwrap_or_default()
     }
 
     /// Tokens in all sequences at once.
@@ -373,12 +394,12 @@ impl Ask {
                 Memory {
                     weights: weights + adapters,
                     gradients: trained * GRADIENT_BYTES,
-                    optimizer: trained * self.optimizer.bytes(),
+                    optimizer: trained * self.training().optimizer.bytes(),
                     kv_cache: 0,
-                    activations: match self.activations {
+                    activations: match self.training().activations {
                         // One 16-bit checkpoint a layer, and all of the layer that is being recomputed.
                         Activations::Recomputed => 2 * layers * hidden * tokens + one_layer,
-                        Activations::Kept => layers * one_layer,
+                        Activations::Kept => layers.saturating_mul(one_layer),
                     },
                 }
             }

@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 
-pub use ask::{Activations, Ask, AskError, Layers, Memory, Mode, Optimizer, Params, Precision, Tokens};
+pub use ask::{Activations, Ask, AskError, Layers, Memory, Mode, Optimizer, Params, Precision, Tokens, Training};
 pub use demand::Power;
 
 use stoker_core::base::ids::GpuModel;
@@ -54,6 +54,19 @@ impl Card {
     fn holding(&self, bytes: u64) -> u64 {
         let usable = self.memory.bytes() / 100 * USABLE_PERCENT;
         bytes.div_ceil(usable.max(1)).next_power_of_two()
+    }
+
+    /// How many train: weights and their state are sharded over all of them, and each has whole sequences of its own, at least one. `None` where
+    /// none of them holds even that.
+    fn training(&self, memory: &Memory, batch: u64) -> Option<u64> {
+        let usable = self.memory.bytes() / 100 * USABLE_PERCENT;
+        let state = memory.weights + memory.gradients + memory.optimizer;
+        let of_one = memory.activations / batch;
+        let holds = |gpus: &u64| {
+            let of_own = of_one.saturating_mul(batch.div_ceil(*gpus));
+            state.div_ceil(*gpus).saturating_add(of_own) <= usable
+        };
+        (0..=16).map(|power| 1 << power).find(holds)
     }
 }
 
@@ -137,6 +150,9 @@ pub enum Misfit {
         /// What is needed.
         want: ComputeCapability,
     },
+    /// Each GPU trains on whole sequences.
+    #[error("the activations of one sequence leave no room for the rest: train on shorter ones, or recompute activations")]
+    Sequence,
     /// No source tells whether it calculates in this precision.
     #[error("it is unknown whether it has {0}")]
     Unknown(Precision),
@@ -220,7 +236,10 @@ fn fit(
             return Err(Misfit::Lacks { precision: ask.precision, has, want });
         }
     }
-    let need = card.holding(memory.total());
+    let need = match ask.mode {
+        Mode::Finetune => card.training(memory, u64::from(ask.batch.get())).ok_or(Misfit::Sequence)?,
+        Mode::Inference | Mode::Batch | Mode::Embedding => card.holding(memory.total()),
+    };
     let most = sold.iter().map(|sold| sold.spec.advertised_gpus()).max().unwrap_or(0);
     let too_few = || Misfit::TooFew { need, most };
     let gpus = u32::try_from(need).map_err(|_| too_few())?;
@@ -262,7 +281,7 @@ fn passes(ask: &Ask, memory: &Memory) -> Vec<(Work, Pass)> {
         }
         Mode::Embedding => vec![(Work::Embed, read)],
         Mode::Finetune => {
-            let again = if ask.activations == Activations::Recomputed { 2 } else { 0 };
+            let again = if ask.training().activations == Activations::Recomputed { 2 } else { 0 };
             let flops = (if ask.is_frozen() { 4 } else { 6 } + again) * params * tokens;
             vec![(Work::Train, Pass { tokens, flops, bytes: u128::from(memory.total()) })]
         }
@@ -331,28 +350,28 @@ pub fn assumptions(ask: &Ask) -> Vec<String> {
             ask::LAYER_ACTIVATION_BYTES
         )),
         Mode::Finetune => {
-            let bytes = 2 + ask::GRADIENT_BYTES + ask.optimizer.bytes();
+            let Training { optimizer, activations } = ask.training();
+            let bytes = 2 + ask::GRADIENT_BYTES + optimizer.bytes();
             list.push(if ask.is_frozen() {
                 format!(
                     "weights stay as they are; adapters of {} % of the parameters are trained at {bytes} bytes each ({}, mixed precision)",
                     ask::ADAPTERS_PERCENT,
-                    ask.optimizer
+                    optimizer
                 )
             } else {
                 format!(
-                    "every weight is trained at {bytes} bytes: 2 weight, 2 gradient, {} {}; sharded over the node's GPUs",
-                    ask.optimizer.bytes(),
-                    ask.optimizer
+                    "every weight is trained at {bytes} bytes: 2 weight, 2 gradient, {} for {optimizer}; sharded over the node's GPUs, each with whole sequences of its own",
+                    optimizer.bytes()
                 )
             });
             let a_layer = ask::LAYER_ACTIVATION_BYTES;
-            list.push(match ask.activations {
+            list.push(match activations {
                 Activations::Recomputed => format!(
                     "activations: one 16-bit checkpoint a layer and {a_layer} bytes a token and unit of width of the layer recomputed, which \
                      takes one more pass forward; logits left out"
                 ),
                 Activations::Kept => {
-                    format!("activations: {a_layer} bytes a token and unit of width of every layer, all kept; logits left out")
+                    format!("activations: {a_layer} bytes a token and unit of width of every layer, all kept; attention keeps no scores; logits left out")
                 }
             });
         }

@@ -72,15 +72,7 @@ fn book() -> (PriceBook, Vec<(Market, UsdPerHour)>) {
 
 fn ask(params: &str, precision: Precision, context: &str, mode: Mode) -> Ask {
     let batch = NonZeroU16::new(mode.default_batch()).unwrap();
-    Ask {
-        params: params.parse().unwrap(),
-        precision,
-        context: context.parse().unwrap(),
-        batch,
-        mode,
-        optimizer: Optimizer::Adam,
-        activations: Activations::Recomputed,
-    }
+    Ask { params: params.parse().unwrap(), precision, context: context.parse().unwrap(), batch, mode, training: None }
 }
 
 fn estimated(ask: &Ask) -> Estimate {
@@ -169,11 +161,20 @@ fn fine_tuning_takes_sixteen_bytes_a_parameter() {
     assert_eq!(memory.weights + memory.gradients + memory.optimizer, 3_500_000_000 + 1_120_000_000);
     assert_eq!(gpus_of(&frozen, "L4"), Some(1));
     // In 8 bits, momentum and variance take 2 bytes in place of 8, and in one of 32 bits 4: 6 × 7e9 and 8 × 7e9.
-    let with = |optimizer| Ask { optimizer, ..full }.memory().optimizer;
+    let trained = |training| Ask { training: Some(training), ..full }.memory();
+    let with = |optimizer| trained(Training { optimizer, ..Training::default() }).optimizer;
     assert_eq!([with(Optimizer::Adam8bit), with(Optimizer::Sgd)], [42_000_000_000, 56_000_000_000]);
     // Kept, activations are 34 × 4,224 × 2,048 of each of 33 layers.
-    let kept = Ask { activations: Activations::Kept, ..full };
-    assert_eq!(kept.memory().activations, 33 * 294_125_568);
+    let kept = Training { activations: Activations::Kept, ..Training::default() };
+    assert_eq!(trained(kept).activations, 33 * 294_125_568);
+    // 112 GB over 8 L4 are 14 GB each, and beside them not even one sequence of 33 × 34 × 4,224 × 4,096 = 19.4 GB has room in 24 GiB. An A100 of
+    // 80 GiB has room for it beside 56 GB: two train.
+    let long = Ask { training: Some(kept), ..ask("7B", Precision::Bf16, "4k", Mode::Finetune) };
+    assert_eq!((gpus_of(&long, "L4"), gpus_of(&long, "A100")), (None, Some(2)));
+    // The largest that can be asked for is more than any number, and no small one.
+    let batch = NonZeroU16::MAX;
+    let largest = Ask { batch, training: Some(kept), ..ask("2T", Precision::Bf16, "16M", Mode::Finetune) };
+    assert_eq!(largest.memory().total(), u64::MAX);
 }
 
 #[test]
@@ -189,15 +190,19 @@ fn generating_is_bound_by_bandwidth_and_reading_by_arithmetic() {
     assert_eq!(prompt.per_million, UsdMicros(64_665));
     // Training takes three times the arithmetic of reading, and adapters twice; and once more where activations are recomputed.
     let train = |precision, activations| {
-        let estimate = estimated(&Ask { activations, ..ask("1B", precision, "2k", Mode::Finetune) });
+        let estimate = estimated(&Ask {
+            training: Some(Training { activations, ..Training::default() }),
+            ..ask("1B", precision, "2k", Mode::Finetune)
+        });
         on(&estimate, "A100", 1_000).unwrap().speeds[0].1.unwrap()
     };
     let (full, frozen) = (train(Precision::Fp16, Activations::Kept), train(Precision::Int4, Activations::Kept));
     // 312 TFLOPS × 40 % ÷ (6 × 1e9) = 20,800 tokens a second; ÷ (4 × 1e9) = 31,200. Times round up, so speeds come a trifle short.
     assert_eq!((full.bound, full.tokens_per_second_milli), (BoundBy::Compute, 20_799_999));
     assert_eq!(frozen.tokens_per_second_milli, 31_199_999);
-    // ÷ (8 × 1e9) = 15,600.
-    assert_eq!(train(Precision::Fp16, Activations::Recomputed).tokens_per_second_milli, 15_599_999);
+    // ÷ (8 × 1e9) = 15,600; ÷ (6 × 1e9) = 20,800.
+    let again = [Precision::Fp16, Precision::Int4].map(|precision| train(precision, Activations::Recomputed));
+    assert_eq!(again.map(|speed| speed.tokens_per_second_milli), [15_599_999, 20_799_999]);
 }
 
 #[test]

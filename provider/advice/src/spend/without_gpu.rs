@@ -30,8 +30,10 @@ pub struct WithoutGpu {
     pub cost: i128,
     /// Seconds of nodes.
     pub node_seconds: i64,
-    /// How many pods there were, by namespace.
-    pub pods: BTreeMap<String, usize>,
+    /// How many such pods there were.
+    pub pods: usize,
+    /// Their namespaces.
+    pub namespaces: BTreeSet<String>,
 }
 
 /// By pool. A node with several such pods counts once.
@@ -44,7 +46,8 @@ pub fn without_gpu(mut times: Vec<OnFreeNode>) -> BTreeMap<PoolName, WithoutGpu>
         let of = pools.entry(time.pool.clone()).or_default();
         if pods.insert((&time.pool, &time.pod)) {
             let namespace = time.pod.split_once('/').map_or(&*time.pod, |(namespace, _)| namespace);
-            *of.pods.entry(namespace.to_owned()).or_default() += 1;
+            of.pods += 1;
+            of.namespaces.insert(namespace.to_owned());
         }
         let since = match counted {
             Some((record, until)) if record == time.record => time.since.max(until),
@@ -78,6 +81,6 @@ mod tests {
         let times = vec![time(1, (50, 150), "web/b"), time(2, (0, 10), "ops/c"), time(1, (0, 100), "web/a")];
         let found = &without_gpu(times)[&pool];
         assert_eq!((found.node_seconds, found.cost), (160, 160 * 2_000_000));
-        assert_eq!(found.pods, [("ops".to_owned(), 1), ("web".to_owned(), 2)].into());
+        assert_eq!((found.pods, &found.namespaces), (3, &["ops".to_owned(), "web".to_owned()].into()));
     }
 }

@@ -152,9 +152,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
     let max_usd_per_hour = budgets::overall(faults, &root, raw);
     let month = budgets::overall_month(faults, &root, raw);
-    if let Some(month) = month {
-        budgets::guarantees(faults, &root, raw, month);
-    }
+    budgets::guarantees(faults, &root, raw, month.flatten());
     let advise = advise::thresholds(faults, &root.key("advise"), &raw.advise);
     let prometheus = signals::prometheus(faults, &root.key("prometheus"), raw.prometheus.as_ref());
     let karpenter = karpenter::beside_karpenter(faults, &root.key("karpenter"), raw);

@@ -133,6 +133,9 @@ impl Reader {
         };
         let mut pods: BTreeMap<Arc<str>, Vec<PodTime>> = BTreeMap::new();
         self.each_pod(from, until, |pod| {
+            if pod.is_without_gpu() {
+                return;
+            }
             let node: Arc<str> = Arc::from(pod.node.as_str());
             let time = PodTime {
                 node: Arc::clone(&node),
@@ -143,10 +146,7 @@ impl Reader {
                 workload: pod.owner.name,
                 labels: pod.labels,
             };
-            // A pod that asks for none holds none.
-            if time.units != Some(0) {
-                pods.entry(node).or_default().push(time);
-            }
+            pods.entry(node).or_default().push(time);
         })
         .await?;
         for of_node in pods.values_mut() {

@@ -88,7 +88,7 @@ async fn a_life_is_a_row_of_spans_with_the_rates_of_its_market() {
         end: until.map(|until| PodEnd { at: at(until), is_seen: true }),
         ..pods::pod(n, 0)
     };
-    let came = vec![pod(0, 0, 80, Some(140)), pod(1, 0, 200, None), pod(2, 1, 130, Some(190))];
+    let came = vec![pod(0, 0, 80, Some(140)), pod(1, 0, 200, None), pod(2, 1, 100, Some(210))];
     journal.pods().write(at(250), &PodChanges { came, ended: BTreeMap::new() }).await.unwrap();
     let times = journal.reader().pods_on_free_nodes(at(0), at(1_000)).await.unwrap();
     let mut times: Vec<_> = times.iter().map(|time| (time.since - zero, time.until - zero, time.rate)).collect();

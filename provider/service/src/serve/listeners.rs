@@ -18,8 +18,10 @@ use crate::engine::EngineHandle;
 use crate::listener::{Limits, Listener, Security, Shares, Tls, TlsFaults, TlsFiles, check_plaintext, raise_limit};
 use crate::publish::telemetry::{Certificate, Metrics};
 
-/// One of so many connections of the side port may follow the console: scrapes and kubelets have the rest.
+/// One of so many connections of the side port may follow the console: scrapes and kubelets have the rest. Of a listener of its own half may:
+/// pages are loaded over the rest.
 const FOLLOWERS_OF: usize = 4;
+const FOLLOWERS_OF_OWN: usize = 2;
 
 /// Listeners that take no calls yet.
 pub(super) struct Bound {
@@ -29,6 +31,14 @@ pub(super) struct Bound {
     side: Listener,
     console: Option<BoundConsole>,
     pub(super) addresses: Addresses,
+}
+
+/// The console before anything is bound.
+struct OpenedConsole {
+    options: ConsoleOptions,
+    access: Access,
+    /// Its own address; on the side port when absent.
+    own: Option<(SocketAddr, Arc<Tls>)>,
 }
 
 /// The console, where it is served.
@@ -56,6 +66,7 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
     let options = &setup.options;
     // Certificates are read first: a fault in one of them must not depend on which port is free.
     let (provider_tls, expander_tls) = (options.provider.load()?, options.expander.load()?);
+    let console = options.console.clone().map(|console| open_console(console, setup)).transpose()?;
     let shares = share(options.probes.is_some());
     let limits = Limits::of(shares.provider);
     let provider = listen("the provider", &options.provider, provider_tls.as_ref(), limits, metrics).await?;
@@ -70,10 +81,21 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
     };
     let http = options.http;
     // A console with an address of its own takes half of the side port's connections.
-    let parts_of_http = if options.console.as_ref().is_some_and(|console| console.listener.is_some()) { 2 } else { 1 };
-    let of_http = (shares.http / parts_of_http).max(1);
-    let console = match options.console.clone() {
-        Some(console) => Some(bind_console(console, setup, of_http, metrics).await?),
+    let (of_http, followers_of) = match &console {
+        Some(OpenedConsole { own: Some(_), .. }) => ((shares.http / 2).max(1), FOLLOWERS_OF_OWN),
+        _ => (shares.http, FOLLOWERS_OF),
+    };
+    let console = match console {
+        Some(OpenedConsole { options, access, own }) => {
+            let listener = match own {
+                Some((addr, tls)) => {
+                    let (security, limits) = (Security::Tls(Arc::clone(&tls)), Limits::of(of_http));
+                    Some((bind_one("the console", addr, security, limits, metrics).await?, tls))
+                }
+                None => None,
+            };
+            Some(BoundConsole { options, access, streams: of_http / followers_of, listener })
+        }
         None => None,
     };
     let side = bind_one("the side port", http, Security::Plaintext, Limits::of(of_http), metrics).await?;
@@ -87,25 +109,13 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
     Ok(Bound { provider: (provider, provider_tls), expander: (expander, expander_tls), probes, side, console, addresses })
 }
 
-/// Where the console listens, and who may read it.
-async fn bind_console(
-    options: ConsoleOptions,
-    setup: &Setup,
-    connections: usize,
-    metrics: &Metrics,
-) -> Result<BoundConsole, ServeError> {
+/// Who may read the console, and where it listens if not on the side port.
+fn open_console(options: ConsoleOptions, setup: &Setup) -> Result<OpenedConsole, ServeError> {
     let own = options.listener.as_ref();
-    let (addr, tls) = own.map_or((setup.options.http, None), |(addr, files)| (*addr, Some(files)));
-    let access = Access::open(options.token_file.as_deref(), addr, tls, setup.options.clock.clone())?;
-    let listener = match tls {
-        Some(files) => {
-            let tls = Tls::for_browsers(files.clone())?;
-            let (security, limits) = (Security::Tls(Arc::clone(&tls)), Limits::of(connections));
-            Some((bind_one("the console", addr, security, limits, metrics).await?, tls))
-        }
-        None => None,
-    };
-    Ok(BoundConsole { options, access, streams: connections / FOLLOWERS_OF, listener })
+    let (addr, files) = own.map_or((setup.options.http, None), |(addr, files)| (*addr, Some(files)));
+    let access = Access::open(options.token_file.as_deref(), addr, files, setup.options.clock.clone())?;
+    let tls = files.map(|files| Tls::for_browsers(files.clone())).transpose()?;
+    Ok(OpenedConsole { options, access, own: tls.map(|tls| (addr, tls)) })
 }
 
 /// How many connections each listener may have.
@@ -172,7 +182,7 @@ impl Bound {
         } = self;
         let probe_tls = probes.as_ref().and_then(|probes| probes.tls.clone());
         let (console, own) = console.map_or((None, None), |BoundConsole { options, access, streams, listener }| {
-            (Some(OfConsole { access, text: options.text, journal, streams }), listener)
+            (Some(OfConsole { access: Arc::new(access), text: options.text, journal, streams }), listener)
         });
         let (own, console_tls) = own.unzip();
         let certificates = watch_certificates(

@@ -40,7 +40,7 @@ const ACTIVITY_OLD: SignedDuration = SignedDuration::from_mins(2);
 
 /// What the console needs beside the other answers.
 pub(super) struct OfConsole {
-    pub(super) access: Access,
+    pub(super) access: Arc<Access>,
     pub(super) text: Arc<dyn ConsoleText>,
     pub(super) journal: Reader,
     /// How many streams of updates there may be.
@@ -73,6 +73,7 @@ pub(super) fn state(
     let health_handle = for_ready.clone();
     let guests = kube.as_ref().map(KubeFeed::guests);
     let for_listed = standings.clone();
+    let of_token = console.as_ref().map(|console| Arc::clone(&console.access)).filter(|access| access.has_token());
     let mut state = SideState {
         registry: Arc::new(registry),
         debug,
@@ -123,6 +124,10 @@ pub(super) fn state(
                     Some(fault) => Condition::degraded(name, fault.clone()),
                 });
             }
+            conditions.extend(of_token.as_ref().map(|access| match access.fault() {
+                None => Condition::good("console token"),
+                Some(why) => Condition::degraded("console token", why),
+            }));
             conditions.extend(for_ready.view().accounts.budgets.iter().map(|budget| {
                 let name = format!("budget of {}", budget.of);
                 match budget.stage {

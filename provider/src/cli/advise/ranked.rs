@@ -174,17 +174,13 @@ fn sized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
             ("time-slicing", "pods that share a GPU share its memory unprotected, and wait for each other's turns")
         }
     };
-    let mut edits: Vec<Edit> = one.changes.iter().filter_map(|change| edit_of(pool, &path, change)).collect();
+    let (mut edits, rest) = changes_of(pool, &path, one);
     let by_hand = match () {
         () if isolates => {
             Some("label its namespace stoker.dev/isolation=enabled, so that its pods get their tolerations".to_owned())
         }
         () if one.changes.is_empty() => Some("the policy allows it already: let its pods ask for it".to_owned()),
-        () if edits.len() < one.changes.len() => {
-            let changes: Vec<String> = one.changes.iter().map(ToString::to_string).collect();
-            Some(format!("write into the pool: {}", changes.join(", ")))
-        }
-        () => None,
+        () => rest,
     };
     if isolates {
         edits.push(Edit::Set(path.key("isolation"), json!({ "maxCostRatio": 1.3 })));
@@ -198,7 +194,7 @@ fn sized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
         evidence: format!("{why}. {}: {} instead of {} a month", shown(one), one.per_month, advice.now.per_month),
         risk: risk.to_owned(),
         policy: Vec::new(),
-        edits: if by_hand.is_some() && !isolates { Vec::new() } else { edits },
+        edits,
         by_hand,
     })
 }
@@ -206,26 +202,37 @@ fn sized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
 /// A GPU with half of the memory, for a workload that serves.
 fn quantized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
     let one = advice.quantized.as_ref()?;
-    let Suggestion { per_month, saved, changes, .. } = one;
     let (pool, path) = pool(found.policy, &advice.pool)?;
-    let edits: Vec<Edit> = changes.iter().filter_map(|change| edit_of(pool, &path, change)).collect();
+    let (edits, rest) = changes_of(pool, &path, one);
+    let first = "first serve its weights in 8 bits: stoker fit --precision tells what a model needs then".to_owned();
     Some(Measure {
-        saved_per_month: (*saved).into(),
+        saved_per_month: one.saved.into(),
         is_upper_bound: true,
         what: "quantization",
         of: format!("{} in {}", advice.owner, advice.pool),
         evidence: format!(
-            "in half of the memory that it needs, {} would do: {per_month} instead of {} a month",
+            "in half of the memory that it needs, {} would do: {} instead of {} a month",
             shown(one),
+            one.per_month,
             advice.now.per_month
         ),
-        risk: "answers are less exact: measure them first; what has weights of 8 bits already saves nothing, and caches of tokens shrink only \
-               where they are quantized too"
+        risk: "answers are less exact: measure them first. Every pod of the pool may get that GPU. What has weights of 8 bits already saves \
+               nothing, and caches of tokens shrink only where they are quantized too"
             .to_owned(),
         policy: Vec::new(),
-        by_hand: Some("serve its weights in 8 bits: stoker fit --precision tells what a model needs then".to_owned()),
-        edits: if edits.len() < changes.len() { Vec::new() } else { edits },
+        by_hand: Some(rest.map_or(first.clone(), |rest| format!("{first}; then {rest}"))),
+        edits,
     })
+}
+
+/// The changes of the policy that a suggestion asks for; where not all of them can be written, none, and what people write.
+fn changes_of(pool: &Pool, path: &Path, one: &Suggestion) -> (Vec<Edit>, Option<String>) {
+    let edits: Vec<Edit> = one.changes.iter().filter_map(|change| edit_of(pool, path, change)).collect();
+    if edits.len() == one.changes.len() {
+        return (edits, None);
+    }
+    let changes: Vec<String> = one.changes.iter().map(ToString::to_string).collect();
+    (Vec::new(), Some(format!("write into the pool: {}", changes.join(", "))))
 }
 
 /// What a change is in the policy's file; `None` of one that is left to people.
@@ -386,4 +393,103 @@ pub(super) fn apply(
     Ok(format!(
         "{diff}\nwritten to {name}: look at it with `stoker plan --policy {name}` and `stoker simulate --policy {name}`\n"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use stoker_advice::fit::Power;
+    use stoker_advice::rollup::Owner;
+    use stoker_advice::workload::{Class, Measure as By, Now, Stay, Used};
+    use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
+    use stoker_core::base::units::Milli;
+    use stoker_core::market::offer::{CapacityType, Market, Place};
+
+    use super::*;
+
+    fn of_half_the_memory(changes: Vec<Change>) -> WorkloadAdvice {
+        let place = Place {
+            cloud: Cloud::new("aws").unwrap(),
+            region: Region::new("us-east-1").unwrap(),
+            zone: ZoneId::new("use1-az1").unwrap(),
+            instance_type: InstanceType::new("g6.xlarge").unwrap(),
+        };
+        let market = Market { place, capacity_type: CapacityType::OnDemand };
+        let power = Power { megaflops: 1, mb_s: 1, memory: 1 };
+        WorkloadAdvice {
+            owner: Owner { namespace: "ml".into(), name: "chat".into() },
+            pool: PoolName::new("serving").unwrap(),
+            known_days: 8,
+            levels: Used { utilization: None, memory: None, sm: None, bandwidth: None, by: By::Utilization },
+            class: Class::MemoryBound,
+            now: Now {
+                instance_types: Vec::new(),
+                capacity_type: CapacityType::OnDemand,
+                gpus: 1,
+                pods: Milli(1_000),
+                pod_seconds: 1,
+                hours: 192,
+                per_pod: UsdPerHour(3_430_000),
+                per_month: UsdMicros(2_503_900_000),
+            },
+            cheapest: Err(Stay::NothingCheaper),
+            as_it_stands: None,
+            quantized: Some(Suggestion {
+                market,
+                gpus: 1,
+                layout: Layout::Whole,
+                node: UsdPerHour(804_800),
+                pods_per_node: 1,
+                per_pod: UsdPerHour(804_800),
+                per_month: UsdMicros(587_504_000),
+                saved: UsdMicros(1_916_396_000),
+                changes,
+                need: power,
+                has: power,
+            }),
+            checkpoints: None,
+            held: stoker_advice::workload::Held::default(),
+        }
+    }
+
+    /// The policy can be changed, and people serve in 8 bits before they do.
+    #[test]
+    fn quantization_comes_before_its_change_of_the_policy() {
+        let raw: RawPolicy = serde_json::from_value(json!({
+            "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
+            "pools": [{
+                "name": "serving", "workload": "inference", "gpu": {"models": ["A100"]},
+                "where": {"clouds": ["aws"], "regions": ["us-east-1"]}, "limits": {"maxNodes": 2},
+            }],
+        }))
+        .unwrap();
+        let (policy, prices) = (Policy::try_from_raw(&raw).unwrap(), PriceBook::new());
+        let measured = |changes| {
+            let workloads = [of_half_the_memory(changes)];
+            let found = Found {
+                policy: &policy,
+                prices: &prices,
+                workloads: &workloads,
+                idle: &[],
+                proposals: &[],
+                spent: (Vec::new(), 0),
+                lives: &[],
+                without_gpu: &BTreeMap::new(),
+                now: Timestamp::UNIX_EPOCH,
+            };
+            Ranked::of(&found).measures.remove(0)
+        };
+        let one = measured(vec![Change::Model(GpuModel::new("L4").unwrap())]);
+        assert_eq!((one.what, one.of.as_str(), one.is_upper_bound), ("quantization", "ml/chat in serving", true));
+        assert_eq!(
+            (one.saved_per_month.micro_usd, one.policy.join("; ")),
+            (1_916_396_000, "pools[0].gpu.models: add L4".into())
+        );
+        assert!(one.evidence.ends_with("would do: $587.50 instead of $2503.90 a month"), "{}", one.evidence);
+        assert!(one.by_hand.as_ref().unwrap().starts_with("first serve its weights in 8 bits"), "{one:?}");
+        // What cannot be written is told.
+        let whole = measured(vec![Change::Share(Layout::Whole)]);
+        assert!(
+            whole.policy.is_empty() && whole.by_hand.as_ref().unwrap().ends_with("write into the pool: sharing: remove it")
+        );
+    }
 }

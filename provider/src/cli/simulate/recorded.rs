@@ -108,7 +108,7 @@ fn window(known: PodSpan, asked: &Asked) -> Option<(PodSpan, Vec<String>)> {
 
 /// The pod with times from the start of the window; or why it cannot be played.
 fn playable(recorded: &RecordedPod, PodSpan { since, until }: PodSpan) -> Result<Pod, &'static str> {
-    let Some(gpus) = recorded.gpus.filter(|gpus| *gpus > 0 || !recorded.slices.is_empty()) else {
+    let Some(gpus) = recorded.gpus else {
         return Err("GPUs by a resource claim, which does not say how many");
     };
     if !recorded.slices.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use axum::http::{HeaderMap, header};
 use blake3::Hash;
@@ -25,8 +26,8 @@ const SHORTEST: usize = 16;
 pub enum NoAccess {
     /// Whoever reaches the port could read it.
     #[error(
-        "--console: it listens on {0}, which other machines reach: give --console-token-file FILE or --console-client-ca FILE, or \
-         listen on 127.0.0.1"
+        "--console: it listens on {0}, which other machines reach: give --console-token-file FILE, or \
+         --console-listen with --console-client-ca, or listen on 127.0.0.1 (--http-listen)"
     )]
     Open(SocketAddr),
     /// The token cannot be read.
@@ -52,6 +53,8 @@ pub(crate) struct Access {
     key: [u8; blake3::KEY_LEN],
     /// Whether sessions go over TLS alone.
     is_tls: bool,
+    /// Why the token could not be read when it was last needed.
+    fault: Mutex<Option<String>>,
     clock: Clock,
 }
 
@@ -100,7 +103,25 @@ impl Access {
         };
         let mut key = [0; blake3::KEY_LEN];
         getrandom::fill(&mut key).map_err(|error| NoAccess::Random(error.to_string()))?;
-        Ok(Self { rule, key, is_tls: tls.is_some(), clock })
+        Ok(Self { rule, key, is_tls: tls.is_some(), fault: Mutex::default(), clock })
+    }
+
+    /// Why nobody is let in, as it was when somebody last asked.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the token; a fault is logged once.
+    fn token(&self, file: &Path) -> Result<Hash, String> {
+        let read = token(file).map_err(|error| with_causes(&error));
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = read.as_ref().err().cloned();
+        if let Some(why) = now.as_ref().filter(|_| *fault != now) {
+            tracing::warn!(why, "nobody is let into the console");
+        }
+        *fault = now;
+        drop(fault);
+        read
     }
 
     /// Whether browsers show a token.
@@ -119,11 +140,12 @@ impl Access {
     /// What a request may see, by what it shows. Reads a file.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Admission {
         let Rule::Token(file) = &self.rule else { return self.host(headers) };
-        let token = match token(file) {
+        let token = match self.token(file) {
             Ok(token) => token,
-            Err(error) => return Admission::Unknown(with_causes(&error)),
+            Err(why) => return Admission::Unknown(why),
         };
-        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
+        let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
         let is_token = shown.is_some_and(|shown| blake3::hash(shown.trim().as_bytes()) == token);
         if is_token || cookies(headers).any(|session| self.is_session(session, token)) {
             Admission::Granted
@@ -138,7 +160,7 @@ impl Access {
     /// Where the token cannot be read; says why.
     pub(crate) fn session(&self, shown: &str, headers: &HeaderMap) -> Result<Option<String>, String> {
         let Rule::Token(file) = &self.rule else { return Ok(None) };
-        let token = token(file).map_err(|error| with_causes(&error))?;
+        let token = self.token(file)?;
         // Hashes are compared in a time that tells nothing.
         if blake3::hash(shown.trim().as_bytes()) != token {
             return Ok(None);
@@ -290,7 +312,9 @@ mod tests {
         let access = Access::open(Some(&file), addr("0.0.0.0:8088"), None, clock.clone()).unwrap();
         let admit = |pairs: &[(&'static str, &str)]| access.admit(&headers(pairs));
         assert_eq!(admit(&[("host", "stoker.example")]), Admission::TokenMissing);
-        assert_eq!(admit(&[("authorization", &format!("Bearer {TOKEN}"))]), Admission::Granted);
+        for scheme in ["Bearer", "bearer"] {
+            assert_eq!(admit(&[("authorization", &format!("{scheme} {TOKEN}"))]), Admission::Granted);
+        }
         for wrong in [format!("Bearer {TOKEN}x"), "Bearer ".to_owned(), TOKEN.to_owned(), format!("Basic {TOKEN}")] {
             assert_eq!(admit(&[("authorization", &wrong)]), Admission::TokenMissing, "{wrong}");
         }
@@ -323,7 +347,9 @@ mod tests {
         assert_eq!(admit(&[("cookie", session)]), Admission::TokenMissing);
 
         std::fs::remove_file(&file).unwrap();
+        assert_eq!(access.fault(), None);
         let Admission::Unknown(why) = admit(&[("cookie", session)]) else { panic!("nobody is let in without a token") };
+        assert_eq!(access.fault().as_ref(), Some(&why));
         assert!(why.contains("--console-token-file") && why.contains("cannot be read: "), "{why}");
     }
 }

@@ -54,7 +54,7 @@ use crate::publish::picture::Picture;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
 
-/// How long a stream of updates lasts: its browser opens another before the side port closes the connection.
+/// How long a stream of updates lasts: its browser opens another before the connection is closed.
 const STREAM: Duration = LONGEST_ANSWER.saturating_sub(Duration::from_secs(6));
 
 /// After how long a browser opens the next stream.
@@ -97,7 +97,7 @@ pub(crate) struct Sources {
 
 /// The console.
 pub struct Console {
-    access: Access,
+    access: Arc<Access>,
     sources: Sources,
     beat: Mutex<Option<Arc<Beat>>>,
     history: History,
@@ -113,8 +113,8 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// A console for whom `access` lets in, with at most so many streams of updates: others of the side port need connections too.
-    pub(crate) fn new(access: Access, sources: Sources, streams: usize) -> Self {
+    /// A console for whom `access` lets in, with at most so many streams of updates: pages need connections too, and so does what else the port serves.
+    pub(crate) fn new(access: Arc<Access>, sources: Sources, streams: usize) -> Self {
         let streams = Arc::new(Semaphore::new(streams.max(1)));
         Self { access, sources, beat: Mutex::default(), history: History::default(), money: Kept::default(), streams }
     }
@@ -268,8 +268,7 @@ async fn guard(State(served): State<Served>, request: Request, next: Next) -> Re
                        give --console-token-file.";
             (StatusCode::MISDIRECTED_REQUEST, Html(frame::refused("Another name", why).into_string())).into_response()
         }
-        Admission::Unknown(why) => {
-            tracing::warn!(why, "nobody is let into the console");
+        Admission::Unknown(_) => {
             let page = frame::refused("The token cannot be read", "The log says why.");
             (StatusCode::SERVICE_UNAVAILABLE, Html(page.into_string())).into_response()
         }
@@ -356,10 +355,7 @@ async fn login(State(served): State<Served>, headers: HeaderMap, form: Bytes) ->
     match session.await.map_err(|error| error.to_string()).flatten() {
         Ok(Some(cookie)) => ([(header::SET_COOKIE, cookie)], Redirect::to("/console")).into_response(),
         Ok(None) => said(StatusCode::FORBIDDEN, "That is not the token."),
-        Err(why) => {
-            tracing::warn!(why, "nobody is let into the console");
-            said(StatusCode::SERVICE_UNAVAILABLE, "The token cannot be read; the log says why.")
-        }
+        Err(_) => said(StatusCode::SERVICE_UNAVAILABLE, "The token cannot be read; the log says why."),
     }
 }
 

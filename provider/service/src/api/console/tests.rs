@@ -74,7 +74,7 @@ async fn pages(token: bool, streams: usize) -> Pages {
         text: Arc::new(Words),
         clock: Clock::system(),
     };
-    let console = Arc::new(Console::new(access, sources, streams));
+    let console = Arc::new(Console::new(Arc::new(access), sources, streams));
     let stop = CancellationToken::new();
     Pages { router: Arc::clone(&console).router(stop.clone()), console, stop, _dir: dir }
 }

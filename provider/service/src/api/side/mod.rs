@@ -145,21 +145,27 @@ impl fmt::Debug for SideState {
 pub async fn serve(listener: Listener, state: SideState, stop: CancellationToken) {
     let console = state.console.clone();
     let app = router(Arc::new(state), &stop);
-    serve_app(listener, app, console, stop).await;
+    serve_app("the side port", listener, app, console, stop).await;
 }
 
 /// Serves the console alone until `stop`, as [`serve`] does.
 pub async fn serve_console(listener: Listener, console: Arc<Console>, stop: CancellationToken) {
     let app = Arc::clone(&console).router(stop.clone()).fallback(|| async { Redirect::to("/console") });
-    serve_app(listener, app, Some(console), stop).await;
+    serve_app("the console", listener, app, Some(console), stop).await;
 }
 
-async fn serve_app(mut listener: Listener, app: Router, console: Option<Arc<Console>>, stop: CancellationToken) {
+async fn serve_app(
+    name: &'static str,
+    mut listener: Listener,
+    app: Router,
+    console: Option<Arc<Console>>,
+    stop: CancellationToken,
+) {
     let mut connections = JoinSet::new();
     let accepting = async {
         loop {
             tokio::select! {
-                conn = listener.accept() => drop(connections.spawn(timeout(CONNECTION, serve_one(conn, app.clone())))),
+                conn = listener.accept() => drop(connections.spawn(timeout(CONNECTION, serve_one(name, conn, app.clone())))),
                 Some(_) = connections.join_next() => {}
             }
         }
@@ -174,7 +180,7 @@ async fn serve_app(mut listener: Listener, app: Router, console: Option<Arc<Cons
     drop(timeout(DRAIN, connections.join_all()).await);
 }
 
-async fn serve_one(conn: Conn, app: Router) {
+async fn serve_one(name: &'static str, conn: Conn, app: Router) {
     let remote = conn.peer().remote;
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -183,7 +189,7 @@ async fn serve_one(conn: Conn, app: Router) {
         .keep_alive(false)
         .serve_connection(TokioIo::new(conn), TowerToHyperService::new(app));
     if let Err(error) = served.await {
-        tracing::debug!(%remote, %error, "a connection of the side port ended");
+        tracing::debug!(%remote, %error, listener = name, "a connection ended");
     }
 }
 

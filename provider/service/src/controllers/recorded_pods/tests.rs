@@ -86,10 +86,29 @@ async fn a_pod_is_written_when_it_comes_and_when_it_is_gone() {
     let mut recorder = Recorder::new(journal.reader().running_pods().await.unwrap());
     assert_eq!(look(&mut recorder, &journal, 700, &pods(&["d", "e"])).await, (1, vec![unseen(700)]));
     assert_eq!(look(&mut recorder, &journal, 705, &pods(&["d", "e"])).await, (0, vec![]));
+    // One that asks for no GPU comes and goes as the others do.
+    let meta = ObjectMeta { uid: Some("g".to_owned()), ..ObjectMeta::default() };
+    let guests = Guests::from([("web/front".to_owned(), Guest { node: NodeName::new("n").unwrap(), meta })]);
+    let of_guest = |uid: &str, pod: Pod<'_>| match pod {
+        Pod::Guest(name, guest) => row_of_guest(uid, (name, guest), None, at(710)),
+        Pod::Gpu(_) => panic!("{uid} was written before"),
+    };
+    let changes = recorder.look(at(710), &there(&pods(&["d", "e"]), &guests), of_guest);
+    assert_eq!((changes.came.len(), &*changes.came[0].uid), (1, "g"));
+    journal.pods().write(at(710), &changes).await.unwrap();
+    recorder.written(at(710), &changes);
+    assert_eq!(look(&mut recorder, &journal, 715, &pods(&["d", "e"])).await, (0, vec![seen(715)]));
     let mut ends = Vec::new();
     let each = |pod: RecordedPod| ends.push((pod.uid.to_string(), pod.end));
     journal.reader().each_pod(at(0), at(1_000), each).await.unwrap();
-    let all = [("a", Some(seen(70))), ("b", Some(unseen(670))), ("c", Some(unseen(700))), ("d", None), ("e", None)];
+    let all = [
+        ("a", Some(seen(70))),
+        ("b", Some(unseen(670))),
+        ("c", Some(unseen(700))),
+        ("d", None),
+        ("e", None),
+        ("g", Some(seen(715))),
+    ];
     assert_eq!(ends, all.map(|(uid, end)| (uid.to_owned(), end)));
 }
 

@@ -112,6 +112,20 @@ async fn the_poll_sees_what_no_event_tells() {
     watching.await.unwrap();
 }
 
+/// Browsers speak HTTP/1.1 to renewed certificates too.
+#[test]
+fn a_renewal_changes_no_protocol() {
+    let (dir, renewed) = (set("a"), set("b"));
+    let tls = Tls::for_browsers(files(dir.path(), true)).unwrap();
+    for name in ["ca.crt", "server.crt", "server.key"] {
+        std::fs::copy(renewed.path().join(name), dir.path().join(name)).unwrap();
+    }
+    assert_eq!(tls.config().alpn_protocols, [b"http/1.1"]);
+    tls.reload();
+    assert!(tls.config_is_of(&renewed));
+    assert_eq!(tls.config().alpn_protocols, [b"http/1.1"]);
+}
+
 /// Otherwise each reload would be the cause of the next.
 #[tokio::test]
 async fn reading_the_files_is_no_change_of_them() {

@@ -23,7 +23,7 @@ const LONGEST: usize = 128;
 pub(in crate::listener) struct Denied(BTreeSet<String>);
 
 impl Denied {
-    /// Reads a file: one serial number a line, with or without colons; `#` begins a comment. A line that is none is a fault, and the
+    /// Reads a file: one serial number a line, with or without colons or `0x` in front; `#` begins a comment. A line that is none is a fault, and the
     /// others count.
     pub(super) fn parse(path: &Path, bytes: &[u8], faults: &mut Vec<TlsFault>) -> Self {
         let text = String::from_utf8_lossy(bytes);
@@ -33,6 +33,7 @@ impl Denied {
             if written.is_empty() {
                 continue;
             }
+            let written = written.strip_prefix("0x").or_else(|| written.strip_prefix("0X")).unwrap_or(written);
             let digits: String = written.chars().filter(|c| *c != ':').collect();
             if !digits.bytes().all(|b| b.is_ascii_hexdigit()) || !(1..=LONGEST).contains(&digits.len()) {
                 faults.push(TlsFault::NoSerial { path: path.to_owned(), line: at + 1 });

@@ -46,7 +46,7 @@ pub enum TlsFault {
     /// The server certificate names no host.
     #[error(
         "{}: the certificate has no DNS name or IP address among its subject alternative names, and clients do not read the common name: \
-         issue it with the host of the autoscaler's `address` as SAN", path.display()
+         issue it with the host that clients connect to as SAN", path.display()
     )]
     NoSan {
         /// The file.

@@ -157,8 +157,8 @@ fn windows(found: &Found<'_>) -> Vec<Measure> {
             what: "window",
             of: format!("pool {name}"),
             evidence: format!(
-                "{released} nodes went in {} hours after {} without a pod each; at {per_hour} an hour, {} cost as much as the wait that \
-                 they may save",
+                "{} released in {} hours. A free one is kept for {}; one of {per_hour} an hour would be for {} by equalCost",
+                if released == 1 { "1 node was".to_owned() } else { format!("{released} nodes were") },
                 found.spent.1,
                 length(fixed.scale_down),
                 length(then)
@@ -174,8 +174,7 @@ fn windows(found: &Found<'_>) -> Vec<Measure> {
 
 /// Pods that ask for no GPU and keep a node that nothing else needs.
 fn without_gpu(pool: &PoolName, of: &WithoutGpu, known_hours: i64) -> Measure {
-    let pods: usize = of.pods.values().sum();
-    let namespaces: Vec<&str> = of.pods.keys().map(String::as_str).collect();
+    let namespaces: Vec<&str> = of.namespaces.iter().map(String::as_str).collect();
     Measure {
         saved_per_month: a_month((of.cost / 3_600, known_hours)).into(),
         is_upper_bound: true,
@@ -183,7 +182,7 @@ fn without_gpu(pool: &PoolName, of: &WithoutGpu, known_hours: i64) -> Measure {
         of: format!("pool {pool}"),
         evidence: format!(
             "{} that asked for no GPU ({}) ran on nodes that no other pod held, for {} node-hours in {known_hours} hours",
-            count(pods, "pod"),
+            count(of.pods, "pod"),
             namespaces.join(", "),
             of.node_seconds / 3_600
         ),
@@ -392,8 +391,9 @@ mod tests {
 
     /// A node for a day, at $1.00 an hour.
     fn without_gpu() -> BTreeMap<PoolName, WithoutGpu> {
-        let pods = [("ops".to_owned(), 2)].into();
-        [(PoolName::new("pool").unwrap(), WithoutGpu { cost: 86_400_000_000, node_seconds: 86_400, pods })].into()
+        let (pods, namespaces) = (2, ["ops".to_owned()].into());
+        let of = WithoutGpu { cost: 86_400_000_000, node_seconds: 86_400, pods, namespaces };
+        [(PoolName::new("pool").unwrap(), of)].into()
     }
 
     fn told(policy: &Policy, prices: &PriceBook) -> Vec<(&'static str, String, Vec<Edit>)> {
