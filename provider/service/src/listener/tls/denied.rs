@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn a_serial_is_hexadecimal_however_it_is_written() {
-        let (denied, faults) = parse("# stolen in May\n0A:1B:00\n\n  7f  # a laptop\nFF\n");
-        assert_eq!((denied.0, faults), (["a1b00", "7f", "ff"].map(str::to_owned).into(), Vec::new()));
+        let (denied, faults) = parse("# stolen in May\n0A:1B:00\n\n  7f  # a laptop\nFF\n0x0ABC\n");
+        assert_eq!((denied.0, faults), (["a1b00", "7f", "ff", "abc"].map(str::to_owned).into(), Vec::new()));
         assert!(parse("").0.0.is_empty());
     }
 
     #[test]
     fn a_line_that_is_no_serial_is_a_fault_with_its_number_and_the_others_count() {
-        for bad in ["serial=0A", "0x0a", "12 34", ":", &"f".repeat(LONGEST + 1)] {
+        for bad in ["serial=0A", "0x", "12 34", ":", &"f".repeat(LONGEST + 1)] {
             let (denied, faults) = parse(&format!("0a\n{bad}\n0b"));
             assert_eq!(denied.0, ["a", "b"].map(str::to_owned).into());
             assert!(faults.len() == 1 && faults[0].contains("denied.txt: line 2 is not the serial number"), "{faults:?}");
