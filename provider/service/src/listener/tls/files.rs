@@ -36,7 +36,7 @@ pub struct TlsFiles {
 /// A good set of files.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// Ready to serve: TLS 1.2 and 1.3, and gRPC, unless it [speaks](Self::speaking) something else.
+    /// Ready to serve: TLS 1.2 and 1.3, and gRPC or, for browsers, HTTP/1.1.
     pub config: Arc<ServerConfig>,
     /// What decides about clients' certificates, where they are asked for.
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
