@@ -114,9 +114,7 @@ fn one(
     let levels = workload.levels().ok_or("neither its utilization nor its SM activity is known")?;
     let class = class::of(&levels, thresholds);
     let now = cheaper::now(workload, observed.known_hours()).ok_or("there is no record of what its nodes cost")?;
-    let (cheapest, as_it_stands) = cheaper::find(workload, &levels, &now, pool, inputs);
-    let quantized = cheaper::quantized(workload, &levels, &now, pool, inputs)
-        .filter(|one| cheapest.as_ref().map_or(true, |known| one.saved > known.saved));
+    let cheaper::Found { cheapest, as_it_stands, quantized } = cheaper::find(workload, &levels, &now, pool, inputs);
     let checkpoints = checkpoint::advised(workload, pool, observed.known_hours(), inputs);
     Ok(WorkloadAdvice {
         owner: owner.clone(),

@@ -247,8 +247,9 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             )),
             STEADY,
             format!("{on} is busy and draws {SHARE} of its enforced power limit, below {power_low}"),
-            "Utilization counts the time in which any kernel runs, not the work that it does. Look at SM activity and memory bandwidth. Larger batches, 16 or 8 bits and fused kernels use more of the card; where \
-             bandwidth is low too, a smaller GPU may do (stoker advise).",
+            "Utilization counts the time in which any kernel runs, not the work that it does. Look at SM activity and memory \
+             bandwidth. Larger batches, 16 or 8 bits and fused kernels use more of the card; where bandwidth is low too, a \
+             smaller GPU may do (stoker advise).",
         ),
         alert(
             "StokerGpuXid",

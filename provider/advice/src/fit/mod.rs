@@ -50,21 +50,24 @@ impl Card {
         Self { model: spec.gpu_model.clone(), memory: spec.memory_per_advertised_gpu(), share }
     }
 
-    /// How many hold `bytes`: a power of two, since a model is cut between heads.
-    fn holding(&self, bytes: u64) -> u64 {
-        let usable = self.memory.bytes() / 100 * USABLE_PERCENT;
-        bytes.div_ceil(usable.max(1)).next_power_of_two()
+    /// Bytes of one that a model can have.
+    fn usable(&self) -> u64 {
+        self.memory.bytes() / 100 * USABLE_PERCENT
     }
 
-    /// How many train: weights and their state are sharded over all of them, and each has whole sequences of its own, at least one. `None` where
-    /// none of them holds even that.
+    /// How many hold `bytes`: a power of two, since a model is cut between heads.
+    fn holding(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.usable().max(1)).next_power_of_two()
+    }
+
+    /// How many train: weights and their state are sharded over all of them, and each has whole sequences of its own, at least one.
+    /// `None` where none of them holds even that.
     fn training(&self, memory: &Memory, batch: u64) -> Option<u64> {
-        let usable = self.memory.bytes() / 100 * USABLE_PERCENT;
         let state = memory.weights + memory.gradients + memory.optimizer;
         let of_one = memory.activations / batch;
         let holds = |gpus: &u64| {
             let of_own = of_one.saturating_mul(batch.div_ceil(*gpus));
-            state.div_ceil(*gpus).saturating_add(of_own) <= usable
+            state.div_ceil(*gpus).saturating_add(of_own) <= self.usable()
         };
         (0..=16).map(|power| 1 << power).find(holds)
     }
@@ -360,7 +363,8 @@ pub fn assumptions(ask: &Ask) -> Vec<String> {
                 )
             } else {
                 format!(
-                    "every weight is trained at {bytes} bytes: 2 weight, 2 gradient, {} for {optimizer}; sharded over the node's GPUs, each with whole sequences of its own",
+                    "every weight is trained at {bytes} bytes: 2 weight, 2 gradient, {} for {optimizer}; sharded over the node's GPUs, \
+                     each with whole sequences of its own",
                     optimizer.bytes()
                 )
             });
@@ -371,7 +375,10 @@ pub fn assumptions(ask: &Ask) -> Vec<String> {
                      takes one more pass forward; logits left out"
                 ),
                 Activations::Kept => {
-                    format!("activations: {a_layer} bytes a token and unit of width of every layer, all kept; attention keeps no scores; logits left out")
+                    format!(
+                        "activations: {a_layer} bytes a token and unit of width of every layer, all kept; attention keeps no \
+                         scores; logits left out"
+                    )
                 }
             });
         }

@@ -348,11 +348,9 @@ fn capacity_billed_on_demand_costs_while_it_is_empty() {
     assert_eq!((of["train"].effective, of["unused commitments"].effective), (dollars(76_800), dollars(76_800)));
 }
 
-/// A spot node that is ordered at 0, Ready at 300 and taken at 4,000; its successor is ordered at 4,030 and Ready at 4,360: it is missed for
-/// 360 s. The second, lost at 9,000, is not replaced. Orders took 300, 330 and 400 s.
-#[test]
-fn a_spot_loss_is_missed_until_its_successor_is_ready() {
-    let life = |record, ordered, ready, taken: Option<i64>| Life {
+/// A spot node; one that is taken is gone two minutes later.
+fn life(record: u64, ordered: i64, ready: i64, taken: Option<i64>) -> Life {
+    Life {
         record: RecordId(record),
         pool: PoolName::new("train").unwrap(),
         capacity_type: CapacityType::Spot,
@@ -360,7 +358,13 @@ fn a_spot_loss_is_missed_until_its_successor_is_ready() {
         ready: Some(ready),
         taken,
         end: taken.map(|taken| (End::Reclaimed, taken + 120)),
-    };
+    }
+}
+
+/// A spot node that is ordered at 0, Ready at 300 and taken at 4,000; its successor is ordered at 4,030 and Ready at 4,360: it is missed for
+/// 360 s. The second, lost at 9,000, is not replaced. Orders took 300, 330 and 400 s.
+#[test]
+fn a_spot_loss_is_missed_until_its_successor_is_ready() {
     let lives = [life(0, 0, 300, Some(4_000)), life(1, 4_030, 4_360, None), life(2, 5_000, 5_400, Some(9_000))];
     let of = Lives::of(&lives, 0, DAY);
     assert_eq!((of.started, of.reclaimed, of.not_replaced), (3, 2, 1));

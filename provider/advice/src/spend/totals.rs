@@ -136,7 +136,7 @@ pub fn total<'a>(rows: impl IntoIterator<Item = &'a DayRow>) -> Figures {
 }
 
 /// Rows summed by something. The sums add up to [`total`] exactly.
-pub fn grouped<'a, K: Ord>(rows: impl IntoIterator<Item = &'a DayRow>, key: impl Fn(&Use) -> K) -> BTreeMap<K, Figures> {
+pub fn grouped<'a, K: Ord>(rows: impl IntoIterator<Item = &'a DayRow>, key: impl Fn(&'a Use) -> K) -> BTreeMap<K, Figures> {
     let mut groups: BTreeMap<K, Figures> = BTreeMap::new();
     for row in rows {
         groups.entry(key(&row.key.of)).or_default().add(&row.figures);

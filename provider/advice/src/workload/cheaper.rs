@@ -194,38 +194,36 @@ pub(super) fn now(workload: &Workload, hours: usize) -> Option<Now> {
     })
 }
 
-/// The cheapest that fits, and the cheapest as the policy stands where that is another one.
-pub(super) fn find(
-    workload: &Workload,
-    levels: &Used,
-    now: &Now,
-    pool: &PoolName,
-    inputs: &Inputs<'_>,
-) -> (Result<Suggestion, Stay>, Option<Suggestion>) {
-    let Some(pool) = inputs.catalogue.policy.pool(pool) else { return (Err(Stay::PoolGone), None) };
-    let need = match need(workload, levels, inputs) {
-        Ok(need) => need.times(now.gpus),
-        Err(why) => return (Err(why), None),
-    };
-    let found = fitting(need, now, pool, inputs);
-    let as_it_stands = found.iter().find(|one| one.changes.is_empty()).cloned();
-    let cheapest = found.into_iter().next().ok_or(Stay::NothingCheaper);
-    let other = as_it_stands.filter(|one| cheapest.as_ref().ok() != Some(one));
-    (cheapest, other)
+/// What is found for a workload.
+pub(super) struct Found {
+    /// The cheapest that fits.
+    pub(super) cheapest: Result<Suggestion, Stay>,
+    /// The cheapest as the policy stands, where that is another one.
+    pub(super) as_it_stands: Option<Suggestion>,
+    /// The cheapest for what serves, if it needed half of the memory; `None` where that saves no more.
+    pub(super) quantized: Option<Suggestion>,
 }
 
-/// The cheapest for a workload that serves, if it needed half of the memory; `None` where it does not serve or nothing is cheaper.
-pub(super) fn quantized(
-    workload: &Workload,
-    levels: &Used,
-    now: &Now,
-    pool: &PoolName,
-    inputs: &Inputs<'_>,
-) -> Option<Suggestion> {
-    let pool = inputs.catalogue.policy.pool(pool).filter(|pool| pool.workload == Runs::Inference)?;
-    let need = need(workload, levels, inputs).ok()?;
+/// The cheapest that fits, by several measures.
+pub(super) fn find(workload: &Workload, levels: &Used, now: &Now, pool: &PoolName, inputs: &Inputs<'_>) -> Found {
+    let stays = |why| Found { cheapest: Err(why), as_it_stands: None, quantized: None };
+    let Some(pool) = inputs.catalogue.policy.pool(pool) else { return stays(Stay::PoolGone) };
+    let need = match need(workload, levels, inputs) {
+        Ok(need) => need,
+        Err(why) => return stays(why),
+    };
+    let found = fitting(need.times(now.gpus), now, pool, inputs);
+    let as_it_stands = found.iter().find(|one| one.changes.is_empty()).cloned();
+    let cheapest = found.into_iter().next().ok_or(Stay::NothingCheaper);
     let halved = Power { memory: need.memory.div_ceil(2), ..need };
-    fitting(halved.times(now.gpus), now, pool, inputs).into_iter().next()
+    let of_half = || fitting(halved.times(now.gpus), now, pool, inputs).into_iter().next();
+    let quantized = (pool.workload == Runs::Inference).then(of_half).flatten();
+    let saves_more = |one: &Suggestion| cheapest.as_ref().map_or(true, |known| one.saved > known.saved);
+    Found {
+        as_it_stands: as_it_stands.filter(|one| cheapest.as_ref().ok() != Some(one)),
+        quantized: quantized.filter(saves_more),
+        cheapest,
+    }
 }
 
 /// What costs less and has what a pod needs, cheapest first.

@@ -29,26 +29,20 @@ pub(super) struct Bound {
     expander: (Listener, Option<Arc<Tls>>),
     pub(super) probes: Option<probes::Opened>,
     side: Listener,
-    console: Option<BoundConsole>,
+    console: Option<OpenedConsole>,
+    /// The console's own listener; on the side port when absent.
+    console_listener: Option<Listener>,
+    /// How many may follow the console.
+    console_streams: usize,
     pub(super) addresses: Addresses,
 }
 
-/// The console before anything is bound.
+/// The console, where it is served.
 struct OpenedConsole {
     options: ConsoleOptions,
     access: Access,
     /// Its own address; on the side port when absent.
     own: Option<(SocketAddr, Arc<Tls>)>,
-}
-
-/// The console, where it is served.
-struct BoundConsole {
-    options: ConsoleOptions,
-    access: Access,
-    /// How many may follow it.
-    streams: usize,
-    /// Its own listener; on the side port when absent.
-    listener: Option<(Listener, Arc<Tls>)>,
 }
 
 /// Where the service listens.
@@ -80,22 +74,12 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
         None => None,
     };
     let http = options.http;
+    let own = console.as_ref().and_then(|console| console.own.clone());
     // A console with an address of its own takes half of the side port's connections.
-    let (of_http, followers_of) = match &console {
-        Some(OpenedConsole { own: Some(_), .. }) => ((shares.http / 2).max(1), FOLLOWERS_OF_OWN),
-        _ => (shares.http, FOLLOWERS_OF),
-    };
-    let console = match console {
-        Some(OpenedConsole { options, access, own }) => {
-            let listener = match own {
-                Some((addr, tls)) => {
-                    let (security, limits) = (Security::Tls(Arc::clone(&tls)), Limits::of(of_http));
-                    Some((bind_one("the console", addr, security, limits, metrics).await?, tls))
-                }
-                None => None,
-            };
-            Some(BoundConsole { options, access, streams: of_http / followers_of, listener })
-        }
+    let (of_http, followers_of) = if own.is_some() { (shares.http / 2, FOLLOWERS_OF_OWN) } else { (shares.http, FOLLOWERS_OF) };
+    let of_http = of_http.max(1);
+    let console_listener = match own {
+        Some((addr, tls)) => Some(bind_one("the console", addr, Security::Tls(tls), Limits::of(of_http), metrics).await?),
         None => None,
     };
     let side = bind_one("the side port", http, Security::Plaintext, Limits::of(of_http), metrics).await?;
@@ -104,9 +88,18 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
         expander: expander.local_addr().unwrap_or(options.expander.listen),
         probes: probes.as_ref().map(|probes| probes.addr),
         http: side.local_addr().unwrap_or(http),
-        console: console.as_ref().and_then(|console| console.listener.as_ref()?.0.local_addr().ok()),
+        console: console_listener.as_ref().and_then(|listener| listener.local_addr().ok()),
     };
-    Ok(Bound { provider: (provider, provider_tls), expander: (expander, expander_tls), probes, side, console, addresses })
+    Ok(Bound {
+        provider: (provider, provider_tls),
+        expander: (expander, expander_tls),
+        probes,
+        side,
+        console,
+        console_listener,
+        console_streams: of_http / followers_of,
+        addresses,
+    })
 }
 
 /// Who may read the console, and where it listens if not on the side port.
@@ -178,13 +171,18 @@ impl Bound {
             probes,
             side,
             console,
+            console_listener,
+            console_streams: streams,
             addresses: _,
         } = self;
         let probe_tls = probes.as_ref().and_then(|probes| probes.tls.clone());
-        let (console, own) = console.map_or((None, None), |BoundConsole { options, access, streams, listener }| {
-            (Some(OfConsole { access: Arc::new(access), text: options.text, journal, streams }), listener)
+        let console_tls = console.as_ref().and_then(|console| Some(Arc::clone(&console.own.as_ref()?.1)));
+        let console = console.map(|OpenedConsole { options, access, own: _ }| OfConsole {
+            access: Arc::new(access),
+            text: options.text,
+            journal,
+            streams,
         });
-        let (own, console_tls) = own.unzip();
         let certificates = watch_certificates(
             [
                 (Certificate::Provider, provider_tls),
@@ -209,7 +207,9 @@ impl Bound {
             setup.options.debug,
             console,
         );
-        if let Some((listener, console)) = own.and_then(|own| Some((own, answers.console.take()?))) {
+        if let Some(listener) = console_listener
+            && let Some(console) = answers.console.take()
+        {
             let stopped = parts.inner.stop.clone();
             parts.inner.set.spawn(async move {
                 crate::api::side::serve_console(listener, console, stopped).await;

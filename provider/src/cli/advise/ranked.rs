@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::Path as FilePath;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use similar::TextDiff;
 use stoker_advice::spend::{KeptDay, Life, WithoutGpu};
@@ -73,11 +73,10 @@ pub(super) struct Measure {
     pub(super) evidence: String,
     pub(super) risk: String,
     /// What the policy would say; empty where people act.
-    pub(super) policy: Vec<String>,
+    #[serde(rename = "policy", serialize_with = "as_told")]
+    pub(super) edits: Vec<Edit>,
     /// What people have to do.
     pub(super) by_hand: Option<String>,
-    #[serde(skip)]
-    pub(super) edits: Vec<Edit>,
 }
 
 impl Ranked {
@@ -89,9 +88,6 @@ impl Ranked {
         measures.extend(found.idle.iter().filter_map(idle));
         measures.retain(|measure| measure.saved_per_month.micro_usd >= LEAST.0);
         measures.sort_by(|a, b| (b.saved_per_month.micro_usd, &a.of).cmp(&(a.saved_per_month.micro_usd, &b.of)));
-        for measure in &mut measures {
-            measure.policy = measure.edits.iter().map(told).collect();
-        }
         Self { at: found.now, measures, known_hours: found.spent.1, known_workloads: found.workloads.len() }
     }
 
@@ -125,8 +121,8 @@ impl Ranked {
             let _ = write!(text, "\n{rank}  {} of {}\n", of.what, of.of);
             text.push_str(&paragraph("   evidence:", &of.evidence));
             text.push_str(&paragraph("   risk:", &of.risk));
-            for change in &of.policy {
-                text.push_str(&paragraph("   policy:", change));
+            for change in of.edits.iter().map(told) {
+                text.push_str(&paragraph("   policy:", &change));
             }
             if let Some(what) = &of.by_hand {
                 text.push_str(&paragraph("   to do:", what));
@@ -140,6 +136,11 @@ impl Ranked {
         ));
         text
     }
+}
+
+/// Edits as people read them.
+fn as_told<S: Serializer>(edits: &[Edit], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(edits.iter().map(told))
 }
 
 /// An edit as people read it.
@@ -193,7 +194,6 @@ fn sized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
         of: format!("{} in {}", advice.owner, advice.pool),
         evidence: format!("{why}. {}: {} instead of {} a month", shown(one), one.per_month, advice.now.per_month),
         risk: risk.to_owned(),
-        policy: Vec::new(),
         edits,
         by_hand,
     })
@@ -219,7 +219,6 @@ fn quantized(found: &Found<'_>, advice: &WorkloadAdvice) -> Option<Measure> {
         risk: "answers are less exact: measure them first. Every pod of the pool may get that GPU. What has weights of 8 bits already saves \
                nothing, and caches of tokens shrink only where they are quantized too"
             .to_owned(),
-        policy: Vec::new(),
         by_hand: Some(rest.map_or(first.clone(), |rest| format!("{first}; then {rest}"))),
         edits,
     })
@@ -305,7 +304,6 @@ fn commitment(proposal: &Proposal, now: Timestamp) -> Measure {
             percent(advice.break_even.0.into())
         ),
         risk: format!("it is paid for {years}, used or not{halved}"),
-        policy: Vec::new(),
         by_hand: Some(format!("buy it; then the policy may count on it{}", if is_counted { "" } else { ": stoker commit" })),
         edits: if is_counted { vec![Edit::Add(Path::root().key("commitments"), raw)] } else { Vec::new() },
     }
@@ -327,7 +325,6 @@ fn idle(row: &IdleRow) -> Option<Measure> {
         of: owner.to_owned(),
         evidence: row.evidence(),
         risk: "what lies in their memory is lost when they end: ask first".to_owned(),
-        policy: Vec::new(),
         by_hand: Some("ask the owner, and end what nobody needs".to_owned()),
         edits: Vec::new(),
     })
@@ -368,7 +365,7 @@ pub(super) fn apply(
     prices: &PriceBook,
 ) -> Result<String, CliError> {
     let cannot = |why: &str| {
-        let changes = measure.policy.join("; ");
+        let changes = measure.edits.iter().map(told).collect::<Vec<_>>().join("; ");
         CliError::Usage(format!("--apply: {why}: write by hand into {}: {changes}", from.display()))
     };
     if measure.edits.is_empty() {
@@ -400,24 +397,18 @@ mod tests {
     use stoker_advice::fit::Power;
     use stoker_advice::rollup::Owner;
     use stoker_advice::workload::{Class, Measure as By, Now, Stay, Used};
-    use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
+    use stoker_core::base::ids::GpuModel;
     use stoker_core::base::units::Milli;
-    use stoker_core::market::offer::{CapacityType, Market, Place};
+    use stoker_core::market::offer::CapacityType;
 
+    use super::spent::tests::{market, policy};
     use super::*;
 
     fn of_half_the_memory(changes: Vec<Change>) -> WorkloadAdvice {
-        let place = Place {
-            cloud: Cloud::new("aws").unwrap(),
-            region: Region::new("us-east-1").unwrap(),
-            zone: ZoneId::new("use1-az1").unwrap(),
-            instance_type: InstanceType::new("g6.xlarge").unwrap(),
-        };
-        let market = Market { place, capacity_type: CapacityType::OnDemand };
         let power = Power { megaflops: 1, mb_s: 1, memory: 1 };
         WorkloadAdvice {
             owner: Owner { namespace: "ml".into(), name: "chat".into() },
-            pool: PoolName::new("serving").unwrap(),
+            pool: PoolName::new("pool").unwrap(),
             known_days: 8,
             levels: Used { utilization: None, memory: None, sm: None, bandwidth: None, by: By::Utilization },
             class: Class::MemoryBound,
@@ -434,7 +425,7 @@ mod tests {
             cheapest: Err(Stay::NothingCheaper),
             as_it_stands: None,
             quantized: Some(Suggestion {
-                market,
+                market: market("us-east-1"),
                 gpus: 1,
                 layout: Layout::Whole,
                 node: UsdPerHour(804_800),
@@ -454,15 +445,7 @@ mod tests {
     /// The policy can be changed, and people serve in 8 bits before they do.
     #[test]
     fn quantization_comes_before_its_change_of_the_policy() {
-        let raw: RawPolicy = serde_json::from_value(json!({
-            "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
-            "pools": [{
-                "name": "serving", "workload": "inference", "gpu": {"models": ["A100"]},
-                "where": {"clouds": ["aws"], "regions": ["us-east-1"]}, "limits": {"maxNodes": 2},
-            }],
-        }))
-        .unwrap();
-        let (policy, prices) = (Policy::try_from_raw(&raw).unwrap(), PriceBook::new());
+        let (policy, prices) = (policy(&json!({ "workload": "inference" })), PriceBook::new());
         let measured = |changes| {
             let workloads = [of_half_the_memory(changes)];
             let found = Found {
@@ -478,18 +461,16 @@ mod tests {
             };
             Ranked::of(&found).measures.remove(0)
         };
-        let one = measured(vec![Change::Model(GpuModel::new("L4").unwrap())]);
-        assert_eq!((one.what, one.of.as_str(), one.is_upper_bound), ("quantization", "ml/chat in serving", true));
+        let one = measured(vec![Change::Model(GpuModel::new("T4").unwrap())]);
+        assert_eq!((one.what, one.of.as_str(), one.is_upper_bound), ("quantization", "ml/chat in pool", true));
         assert_eq!(
-            (one.saved_per_month.micro_usd, one.policy.join("; ")),
-            (1_916_396_000, "pools[0].gpu.models: add L4".into())
+            (one.saved_per_month.micro_usd, one.edits.iter().map(told).collect::<Vec<_>>().join("; ")),
+            (1_916_396_000, "pools[0].gpu.models: add T4".into())
         );
         assert!(one.evidence.ends_with("would do: $587.50 instead of $2503.90 a month"), "{}", one.evidence);
         assert!(one.by_hand.as_ref().unwrap().starts_with("first serve its weights in 8 bits"), "{one:?}");
         // What cannot be written is told.
         let whole = measured(vec![Change::Share(Layout::Whole)]);
-        assert!(
-            whole.policy.is_empty() && whole.by_hand.as_ref().unwrap().ends_with("write into the pool: sharing: remove it")
-        );
+        assert!(whole.edits.is_empty() && whole.by_hand.as_ref().unwrap().ends_with("write into the pool: sharing: remove it"));
     }
 }

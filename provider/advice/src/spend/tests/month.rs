@@ -1,4 +1,4 @@
-//! A hand-worked month, and months that are told of in public, each with the arithmetic that they are told with.
+//! A hand-worked month, and published examples of months, each with its arithmetic.
 
 use serde_json::{Value, json};
 use stoker_core::policy::{Policy, RawPolicy};
@@ -41,6 +41,16 @@ fn small(record: u64, time: (i64, i64), model: &str, capacity_type: CapacityType
     let market = Market { place, capacity_type };
     let (model, rate) = (GpuModel::new(model).unwrap(), UsdPerHour(rate));
     Span { market, model, rate, list: Some(rate), gpus: 1, units: 1, ..whole }
+}
+
+/// So many of them from the month's begin on.
+fn nodes((first, number): (u64, u64), hours: i64, capacity_type: CapacityType, rate: i64) -> Vec<Span> {
+    (first..first + number).map(|n| small(n, (0, hours * H), "A100", capacity_type, rate)).collect()
+}
+
+/// The rows of thirty days without commitments.
+fn rows_of(spans: &[Span], pods: Vec<PodTime>) -> Vec<DayRow> {
+    month(&tariff(&json!([])), spans, pods).into_iter().flat_map(|day| day.rows).collect()
 }
 
 /// Effective dollars by line, in micro-dollars.
@@ -165,15 +175,6 @@ fn a_month_with_sharing_a_reclaim_and_a_commitment_half_used() {
         assert_eq!(total(&day.folded_to(2).rows), before);
     }
 
-    let life = |record, ordered, ready, taken: Option<i64>| Life {
-        record: RecordId(record),
-        pool: PoolName::new("train").unwrap(),
-        capacity_type: CapacityType::Spot,
-        ordered,
-        ready: Some(ready),
-        taken,
-        end: taken.map(|taken| (End::Reclaimed, taken)),
-    };
     let lives = Lives::of(&[life(1, at(3, 21), at(3, 22), Some(lost)), life(2, lost, lost + 600, None)], 0, 30 * DAY);
     assert_eq!(lives.recovery, Some(LifeTimes { nodes: 1, median_seconds: 600, p95_seconds: 600 }));
 }
@@ -183,17 +184,14 @@ fn a_month_with_sharing_a_reclaim_and_a_commitment_half_used() {
 /// $3,394.285714: six parts stand empty, $407.314286.
 #[test]
 fn fifty_tenants_on_eight_gpus_pay_for_their_parts_alone() {
-    let rate = 660_000;
-    let whole: Vec<Span> = (0..50).map(|node| small(node, (0, 30 * DAY), "A100", CapacityType::OnDemand, rate)).collect();
+    let whole = nodes((0, 50), 720, CapacityType::OnDemand, 660_000);
     let pods = |units: u64, most: u64| -> Vec<PodTime> {
         (0..most).map(|n| pod(n / units, (0, 30 * DAY), Some(1), &format!("tenant-{n}"), "")).collect()
     };
-    let tariff = tariff(&json!([]));
-    let rows = |spans: &[Span], pods| month(&tariff, spans, pods).into_iter().flat_map(|day| day.rows).collect::<Vec<_>>();
-    let before = paid(&rows(&whole, pods(1, 50)), &By::Namespace);
+    let before = paid(&rows_of(&whole, pods(1, 50)), &By::Namespace);
     assert_eq!((before.values().sum::<i64>(), before["tenant-0"]), (23_760_000_000, 475_200_000));
     let parts: Vec<Span> = whole.into_iter().take(8).map(|span| Span { units: 7, ..span }).collect();
-    let after = paid(&rows(&parts, pods(7, 50)), &By::Namespace);
+    let after = paid(&rows_of(&parts, pods(7, 50)), &By::Namespace);
     // Days are rounded to the micro-dollar one by one.
     let tenants: Vec<i64> = after.iter().filter(|(name, _)| name.starts_with("tenant-")).map(|(_, micros)| *micros).collect();
     assert!(tenants.len() == 50 && tenants.iter().all(|micros| (micros - 67_885_714).abs() <= 30), "{tenants:?}");
@@ -202,27 +200,20 @@ fn fifty_tenants_on_eight_gpus_pay_for_their_parts_alone() {
     assert!((after["no pod"] - 407_314_286).abs() <= 30 * 8, "{after:?}");
 }
 
-/// Recommendations on 12 A100 at $4.00 are 12 × 720 × $4 = $34,560 a month, and not the $28,800 that are told of (ten of them). On 8 spot at
+/// Recommendations on 12 A100 at $4.00 are 12 × 720 × $4 = $34,560 a month, and not the published $28,800 (ten of them). On 8 spot at
 /// $0.80 and 4 on demand at $2.60 they are $4,608 and $7,488, together $12,096: 65 % less, and 58 % less than $28,800.
 #[test]
 fn recommendations_on_spot_and_on_demand() {
-    let tariff = tariff(&json!([]));
-    let nodes = |number: u64, from: u64, capacity_type, rate: i64| -> Vec<Span> {
-        (0..number).map(|n| small(from + n, (0, 30 * DAY), "A100", capacity_type, rate)).collect()
-    };
-    let by_capacity = |spans: &[Span]| -> BTreeMap<String, i64> {
-        let rows: Vec<DayRow> = month(&tariff, spans, Vec::new()).into_iter().flat_map(|day| day.rows).collect();
-        paid(&rows, &By::Capacity)
-    };
-    let before = by_capacity(&nodes(12, 0, CapacityType::OnDemand, 4_000_000));
-    let spot = nodes(8, 0, CapacityType::Spot, 800_000);
-    let after = by_capacity(&[spot, nodes(4, 100, CapacityType::OnDemand, 2_600_000)].concat());
+    let by_capacity = |spans: &[Span]| paid(&rows_of(spans, Vec::new()), &By::Capacity);
+    let before = by_capacity(&nodes((0, 12), 720, CapacityType::OnDemand, 4_000_000));
+    let spot = nodes((0, 8), 720, CapacityType::Spot, 800_000);
+    let after = by_capacity(&[spot, nodes((100, 4), 720, CapacityType::OnDemand, 2_600_000)].concat());
     assert_eq!(before, sums([("on-demand", 34_560_000_000)]));
     assert_eq!(after, sums([("on-demand", 7_488_000_000), ("spot", 4_608_000_000)]));
 }
 
-/// $200K a month are told to have come to $84K, 58 % less, by spot for training, MIG for serving, evaluation of 8 h instead of 24, and
-/// reserved for the base; how large each part was is not told. By the rates told with it that takes a bill of which about half is base: of
+/// A published bill of $200K a month came to $84K, 58 % less, by spot for training, MIG for serving, evaluation of 8 h instead of 24, and
+/// reserved for the base; how large each part was is not published. By the published rates that takes a bill of which about half is base: of
 /// 70 GPUs at $4.00, 14 train, 10 serve, 9 evaluate and 37 are base, 70 × 720 × $4 = $201,600.
 ///
 /// Training on spot at $0.60 takes a quarter longer for the 20 % that is lost: 14 × 900 × $0.60 = $7,560. Serving fits on two GPUs in
@@ -230,20 +221,15 @@ fn recommendations_on_spot_and_on_demand() {
 /// 37 × 720 × $2.38 = $63,403.20. In all $85,363.20: 57.65 % less.
 #[test]
 fn a_mix_of_measures_saves_57_percent() {
-    let tariff = tariff(&json!([]));
-    let nodes = |number: u64, from: u64, hours: i64, capacity_type, rate: i64| -> Vec<Span> {
-        (0..number).map(|n| small(from + n, (0, hours * H), "A100", capacity_type, rate)).collect()
-    };
-    let cost =
-        |spans: &[Span]| -> i64 { month(&tariff, spans, Vec::new()).iter().map(|day| total(&day.rows).effective.0).sum() };
-    let before = cost(&nodes(70, 0, 720, CapacityType::OnDemand, 4_000_000));
+    let cost = |spans: &[Span]| total(&rows_of(spans, Vec::new())).effective.0;
+    let before = cost(&nodes((0, 70), 720, CapacityType::OnDemand, 4_000_000));
     let after = [
         // 900 h of each, in a month of 720.
-        nodes(14, 0, 720, CapacityType::Spot, 600_000),
-        nodes(14, 100, 180, CapacityType::Spot, 600_000),
-        nodes(2, 200, 720, CapacityType::OnDemand, 4_000_000),
-        nodes(9, 300, 240, CapacityType::OnDemand, 4_000_000),
-        nodes(37, 400, 720, CapacityType::Reserved, 2_380_000),
+        nodes((0, 14), 720, CapacityType::Spot, 600_000),
+        nodes((100, 14), 180, CapacityType::Spot, 600_000),
+        nodes((200, 2), 720, CapacityType::OnDemand, 4_000_000),
+        nodes((300, 9), 240, CapacityType::OnDemand, 4_000_000),
+        nodes((400, 37), 720, CapacityType::Reserved, 2_380_000),
     ];
     let parts = after.map(|spans| cost(&spans));
     assert_eq!(parts, [6_048_000_000, 1_512_000_000, 5_760_000_000, 8_640_000_000, 63_403_200_000]);

@@ -113,7 +113,8 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// A console for whom `access` lets in, with at most so many streams of updates: pages need connections too, and so does what else the port serves.
+    /// A console for whom `access` lets in, with at most so many streams of updates: pages need connections too, and so does what else
+    /// the port serves.
     pub(crate) fn new(access: Arc<Access>, sources: Sources, streams: usize) -> Self {
         let streams = Arc::new(Semaphore::new(streams.max(1)));
         Self { access, sources, beat: Mutex::default(), history: History::default(), money: Kept::default(), streams }

@@ -23,8 +23,8 @@ const LONGEST: usize = 128;
 pub(in crate::listener) struct Denied(BTreeSet<String>);
 
 impl Denied {
-    /// Reads a file: one serial number a line, with or without colons or `0x` in front; `#` begins a comment. A line that is none is a fault, and the
-    /// others count.
+    /// Reads a file: one serial number a line, with or without colons or `0x` in front; `#` begins a comment. A line that is none is a
+    /// fault, and the others count.
     pub(super) fn parse(path: &Path, bytes: &[u8], faults: &mut Vec<TlsFault>) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let mut serials = BTreeSet::new();

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use serde_json::json;
-use stoker_advice::spend::{DAY, DayRow, End, KeptDay, NodeState, PARTS, Use, WithoutGpu};
+use stoker_advice::spend::{DAY, DayRow, End, Figures, KeptDay, NodeState, PARTS, Use, WithoutGpu, grouped};
 use stoker_advice::workload::MONTH_HOURS;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, InstanceType, PoolName, Region};
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
-use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::market::offer::{CapacityType, Market};
 use stoker_core::market::price::usable;
 use stoker_core::policy::rules::stabilization::{Stabilization, Window};
 use stoker_service::print::count;
@@ -44,6 +44,21 @@ fn rows<'a>(found: &'a Found<'_>) -> impl Iterator<Item = &'a DayRow> {
     found.spent.0.iter().flat_map(|day| &day.rows)
 }
 
+/// Sums of nodes by what `key` says of them; what it says nothing of is left out.
+fn summed<'a, K: Ord>(found: &'a Found<'_>, key: impl Fn(&'a Use) -> Option<K>) -> BTreeMap<K, Figures> {
+    grouped(rows(found), key).into_iter().filter_map(|(key, figures)| Some((key?, figures))).collect()
+}
+
+/// An hour, in parts of a second.
+fn hour() -> i128 {
+    3_600 * i128::from(PARTS)
+}
+
+/// What so much time of nodes costs at a price.
+fn cost_of(price: UsdPerHour, node_parts: i64) -> i128 {
+    i128::from(price.0) * i128::from(node_parts) / hour()
+}
+
 /// What a known time cost, for a month.
 fn a_month((amount, hours): (i128, i64)) -> UsdMicros {
     let month = amount.saturating_mul(MONTH_HOURS.into()) / i128::from(hours.max(1));
@@ -52,18 +67,15 @@ fn a_month((amount, hours): (i128, i64)) -> UsdMicros {
 
 /// Pools that buy on demand what is sold as spot too.
 fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
-    let mut paid: BTreeMap<(&PoolName, &Place), (i128, i64)> = BTreeMap::new();
-    for row in rows(found) {
-        if let Use::Nodes { pool, market: Market { place, capacity_type: CapacityType::OnDemand }, .. } = &row.key.of {
-            let sum = paid.entry((pool, place)).or_default();
-            *sum = (sum.0 + i128::from(row.figures.effective.0), sum.1.saturating_add(row.figures.node_parts));
-        }
-    }
+    let paid = summed(found, |of| match of {
+        Use::Nodes { pool, market: Market { place, capacity_type: CapacityType::OnDemand }, .. } => Some((pool, place)),
+        _ => None,
+    });
     let mut pools: BTreeMap<&PoolName, (i128, i128)> = BTreeMap::new();
-    for ((pool, place), (cost, parts)) in paid {
+    for ((pool, place), figures) in paid {
         let spot = Market { place: place.clone(), capacity_type: CapacityType::Spot };
         let Ok(quote) = usable(found.prices.entry(&spot), Wall(found.now)) else { continue };
-        let as_spot = i128::from(quote.price.0) * i128::from(parts) / (3_600 * i128::from(stoker_advice::spend::PARTS));
+        let (cost, as_spot) = (i128::from(figures.effective.0), cost_of(quote.price, figures.node_parts));
         if as_spot < cost {
             let sum = pools.entry(pool).or_default();
             *sum = (sum.0 + cost, sum.1 + as_spot);
@@ -83,7 +95,6 @@ fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
             evidence: format!("its on-demand nodes cost {cost} a month, and the same as spot {as_spot}, at the price tables' quotes"),
             risk: "the cloud takes nodes back at short notice: what runs must go on from a checkpoint, or be repeated, and spot may be sold out"
                 .to_owned(),
-            policy: Vec::new(),
             by_hand: None,
             edits: vec![Edit::Set(path.key("capacity").key("prefer"), json!(prefer))],
         })
@@ -93,15 +104,13 @@ fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
 
 /// What pools pay for nodes that no pod holds.
 fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
-    let mut free: BTreeMap<(&PoolName, bool), (i128, i64)> = BTreeMap::new();
-    for row in rows(found) {
-        if let Use::Nodes { pool, state: state @ (NodeState::Idle | NodeState::Warm), .. } = &row.key.of {
-            let sum = free.entry((pool, *state == NodeState::Warm)).or_default();
-            *sum = (sum.0 + i128::from(row.figures.effective.0), sum.1.saturating_add(row.figures.node_parts));
-        }
-    }
-    let measure = |((pool, is_warm), (cost, parts)): ((&PoolName, bool), (i128, i64))| {
-        let node_hours = parts / (3_600 * stoker_advice::spend::PARTS);
+    let free = summed(found, |of| match of {
+        Use::Nodes { pool, state: NodeState::Idle, .. } => Some((pool, false)),
+        Use::Nodes { pool, state: NodeState::Warm, .. } => Some((pool, true)),
+        _ => None,
+    });
+    let measure = |((pool, is_warm), figures): ((&PoolName, bool), Figures)| {
+        let node_hours = i128::from(figures.node_parts) / hour();
         let (what, doing, by_hand) = if is_warm {
             (
                 "warm floor",
@@ -116,13 +125,12 @@ fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
             )
         };
         Measure {
-            saved_per_month: a_month((cost, found.spent.1)).into(),
+            saved_per_month: a_month((figures.effective.0.into(), found.spent.1)).into(),
             is_upper_bound: true,
             what,
             of: format!("pool {pool}"),
             evidence: format!("{doing} for {node_hours} node-hours in {} hours", found.spent.1),
             risk: "pods that come wait for a node to boot".to_owned(),
-            policy: Vec::new(),
             by_hand: Some(by_hand.to_owned()),
             edits: Vec::new(),
         }
@@ -132,18 +140,15 @@ fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
 
 /// Pools in which every free node waits as long, and dear ones need not.
 fn windows(found: &Found<'_>) -> Vec<Measure> {
-    let mut idle: BTreeMap<&PoolName, (i128, i128)> = BTreeMap::new();
-    for row in rows(found) {
-        if let Use::Nodes { pool, state: NodeState::Idle, .. } = &row.key.of {
-            let (cost, parts) = idle.entry(pool).or_default();
-            *cost += i128::from(row.figures.effective.0);
-            *parts += i128::from(row.figures.node_parts);
-        }
-    }
-    let measure = |(name, (cost, parts)): (&PoolName, (i128, i128))| {
+    let idle = summed(found, |of| match of {
+        Use::Nodes { pool, state: NodeState::Idle, .. } => Some(pool),
+        _ => None,
+    });
+    let measure = |(name, figures): (&PoolName, Figures)| {
+        let cost = i128::from(figures.effective.0);
         let (pool, path) = pool(found.policy, name)?;
         let fixed = pool.stabilization.as_ref().filter(|of| of.window == Window::Fixed)?;
-        let per_hour = (cost * 3_600 * i128::from(PARTS)).checked_div(parts)?;
+        let per_hour = (cost * hour()).checked_div(figures.node_parts.into())?;
         let per_hour = UsdPerHour(i64::try_from(per_hour).ok()?);
         let then = Stabilization { window: Window::EqualCost, ..fixed.clone() }.window_of(per_hour, pool.waiting);
         let shorter = fixed.scale_down.checked_sub(then).filter(SignedDuration::is_positive)?;
@@ -164,7 +169,6 @@ fn windows(found: &Found<'_>) -> Vec<Measure> {
                 length(then)
             ),
             risk: "more of the pods that come wait for a node to boot: stoker simulate shows how many".to_owned(),
-            policy: Vec::new(),
             by_hand: None,
             edits: vec![Edit::Set(path.key("stabilization").key("window"), json!("equalCost"))],
         })
@@ -187,7 +191,6 @@ fn without_gpu(pool: &PoolName, of: &WithoutGpu, known_hours: i64) -> Measure {
             of.node_seconds / 3_600
         ),
         risk: "they need other nodes to run on".to_owned(),
-        policy: Vec::new(),
         by_hand: Some(
             "remove their toleration of GPU nodes, or have them select other nodes; the Events NoGpuOnGpuNode name them"
                 .to_owned(),
@@ -198,25 +201,26 @@ fn without_gpu(pool: &PoolName, of: &WithoutGpu, known_hours: i64) -> Measure {
 
 /// Pools whose nodes cost less in another region of the same cloud, all of their types together.
 fn other_region(found: &Found<'_>) -> Vec<Measure> {
-    let mut paid: BTreeMap<&PoolName, BTreeMap<&Market, (i128, i64)>> = BTreeMap::new();
-    for row in rows(found) {
-        if let Use::Nodes { pool, market, .. } = &row.key.of {
-            let sum = paid.entry(pool).or_default().entry(market).or_default();
-            *sum = (sum.0 + i128::from(row.figures.effective.0), sum.1.saturating_add(row.figures.node_parts));
-        }
-    }
     // What is reserved is paid for where it is.
-    for markets in paid.values_mut() {
-        markets.retain(|market, _| market.capacity_type != CapacityType::Reserved);
+    let paid = summed(found, |of| match of {
+        Use::Nodes { pool, market, .. } if market.capacity_type != CapacityType::Reserved => Some((pool, market)),
+        _ => None,
+    });
+    let mut pools: BTreeMap<&PoolName, BTreeMap<&Market, Figures>> = BTreeMap::new();
+    for ((pool, market), figures) in paid {
+        pools.entry(pool).or_default().insert(market, figures);
     }
     let cheapest = cheapest(found);
-    let measure = |(name, markets): (&PoolName, BTreeMap<&Market, (i128, i64)>)| {
+    let measure = |(name, markets): (&PoolName, BTreeMap<&Market, Figures>)| {
         let (pool, path) = pool(found.policy, name)?;
-        let here: i128 = markets.values().map(|(cost, _)| cost).sum();
+        let here: i128 = markets.values().map(|figures| i128::from(figures.effective.0)).sum();
         let clouds: BTreeSet<_> = markets.keys().map(|market| &market.place.cloud).collect();
         let [cloud] = clouds.into_iter().collect::<Vec<_>>()[..] else { return None };
         let there = |region: &Region| {
-            markets.iter().try_fold(0_i128, |sum, (market, (_, parts))| Some(sum + cost_in(&cheapest, region, market, *parts)?))
+            markets.iter().try_fold(0_i128, |sum, (market, figures)| {
+                let price = cheapest.get(&sort(market))?.get(region)?;
+                Some(sum + cost_of(*price, figures.node_parts))
+            })
         };
         let regions = markets.keys().next().and_then(|market| cheapest.get(&sort(market)))?.keys().copied();
         let elsewhere = regions.filter(|region| !pool.regions.contains(*region));
@@ -233,12 +237,11 @@ fn other_region(found: &Found<'_>) -> Vec<Measure> {
             risk:
                 "data is copied there, and users are further away: stoker estimate move tells when a copy has paid for itself"
                     .to_owned(),
-            policy: Vec::new(),
             by_hand: None,
             edits: vec![Edit::Add(path.key("where").key("regions"), json!(region.as_str()))],
         })
     };
-    paid.into_iter().filter_map(measure).collect()
+    pools.into_iter().filter_map(measure).collect()
 }
 
 /// What is bought, wherever it is.
@@ -257,17 +260,6 @@ fn cheapest<'a>(found: &Found<'a>) -> BTreeMap<Sort<'a>, BTreeMap<&'a Region, Us
         *price = quote.price.min(*price);
     }
     cheapest
-}
-
-/// What so much time of a market's nodes would cost in another region; `None` where no price is known.
-fn cost_in(
-    cheapest: &BTreeMap<Sort<'_>, BTreeMap<&Region, UsdPerHour>>,
-    region: &Region,
-    market: &Market,
-    parts: i64,
-) -> Option<i128> {
-    let price = cheapest.get(&sort(market))?.get(region)?;
-    Some(i128::from(price.0) * i128::from(parts) / (3_600 * i128::from(PARTS)))
 }
 
 /// Pools whose nodes stood free on weekends.
@@ -301,11 +293,10 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
             evidence: format!(
                 "on {} days of weekends its nodes ran for {} node-hours, and pods held {} of them",
                 days.len(),
-                all / (3_600 * i128::from(PARTS)),
-                held / (3_600 * i128::from(PARTS))
+                all / hour(),
+                held / hour()
             ),
             risk: "pods that come on a weekend wait until Monday".to_owned(),
-            policy: Vec::new(),
             by_hand: None,
             edits: vec![Edit::Set(
                 path.key("offHours"),
@@ -317,10 +308,11 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use jiff::Timestamp;
-    use stoker_advice::spend::{Figures, Holder, Life, RowKey};
+    use stoker_advice::spend::{Holder, Life, RowKey};
     use stoker_core::base::ids::{GpuModel, RecordId, ZoneId};
+    use stoker_core::market::offer::Place;
     use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
     use stoker_core::policy::{Policy, RawPolicy};
 
@@ -330,7 +322,7 @@ mod tests {
         "2026-11-01T00:00:00Z".parse().unwrap()
     }
 
-    fn market(region: &str) -> Market {
+    pub(in super::super) fn market(region: &str) -> Market {
         let place = Place {
             cloud: Cloud::new("aws").unwrap(),
             region: Region::new(region).unwrap(),
@@ -412,7 +404,7 @@ mod tests {
         measures(&found).into_iter().map(of).collect()
     }
 
-    fn policy(more: &serde_json::Value) -> Policy {
+    pub(in super::super) fn policy(more: &serde_json::Value) -> Policy {
         let mut pool = json!({
             "name": "pool", "workload": "training", "gpu": {"models": ["L4"]},
             "where": {"clouds": ["aws"], "regions": ["r"]}, "capacity": {"prefer": ["on-demand"]}, "limits": {"maxNodes": 2},
