@@ -62,7 +62,12 @@ async fn main() -> Result<()> {
     world.markets.push(market::stock(market::of_type("g6.12xlarge"), nodes.unsigned_abs()));
     let api = ApiServer::listen(Timestamp::now).await;
     let pools = POOLS.map(|name| Pool { max_nodes: 2_000, count: GPUS, ..Pool::new(name) });
-    let console = ConsoleOptions { token_file: None, listener: None, text: stoker::cli::console_text(market::book()) };
+    let console = ConsoleOptions {
+        token_file: None,
+        listener: None,
+        clients: Vec::new().into(),
+        text: stoker::cli::console_text(market::book()),
+    };
     let kube = KubeOptions::Kubeconfig(api.kubeconfig());
     let options = Options { kube, console: Some(console), debug: true, ..market::options(policy(&pools), dir.path()) };
     let running = start(options, WorldOptions { config: world, file: None }).await?;

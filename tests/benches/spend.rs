@@ -8,9 +8,9 @@ mod common {
 }
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,8 +70,10 @@ async fn main() -> Result<()> {
     let number = yesterday.as_second().div_euclid(DAY);
     let kept = reader.kept_days(number, number + 1).await?.pop().context("no day was kept")?;
     ensure!(kept.is_folded(), "so many workloads are kept apart");
+    let rows = reader.kept_rows(number).await?.context("no rows were kept")?;
+    let whole = KeptDay { rows, ..kept.clone() };
     for before in 1..=DAYS_BEFORE {
-        writer.write(&KeptDay { day: number - before, ..kept.clone() }).await?;
+        writer.write(&writer.encode(KeptDay { day: number - before, ..whole.clone() })?).await?;
     }
     let begun = Instant::now();
     let spent = reader.spent(today, now).await?;
@@ -80,17 +82,26 @@ async fn main() -> Result<()> {
     drop(spent);
     journal.close().await;
 
-    let by = |by: &str| reported(state.path(), now, by);
     println!("\n{:<34} {:>8} {:>8}", "", "s", "MB");
     println!("{:<34} {:>8}", "the service sums up a day", short(kept_in));
     println!("{:<34} {:>8}", "the rows of the last day are read", short(read));
     let (mut slowest, mut most) = (0.0_f64, 0.0_f64);
-    let names = if is_short() { &["namespace"][..] } else { &["pool", "namespace", "capacity"] };
-    for name in names {
-        let (seconds, megabytes) = by(name)?;
-        println!("{:<34} {:>8} {:>8}", format!("a month by {name}"), short(seconds), short(megabytes));
+    let mut show = |name: &str, (seconds, megabytes): (f64, f64)| {
+        println!("{name:<34} {:>8} {:>8}", short(seconds), short(megabytes));
         (slowest, most) = (slowest.max(seconds), most.max(megabytes));
+    };
+    let names =
+        if is_short() { &["namespace", "workload"][..] } else { &["pool", "namespace", "capacity", "workload", "label=team"] };
+    for by in names {
+        let (took, report) = reported(state.path(), now, &["--by", by, "-o", "json"], whole_report)?;
+        let days = |of: &Value| of["knownSeconds"].as_i64().map(|seconds| seconds / DAY);
+        ensure!((days(&report), days(&report["before"])) == (Some(30), Some(31)), "the days are not all known");
+        show(&format!("a month by {by}"), took);
     }
+    let (took, rows) = reported(state.path(), now, &["--focus"], |out| Ok(out.lines().count()))?;
+    // Pods of one workload on one machine are one row.
+    ensure!(rows > 15 * usize::try_from(pods)?, "{rows} FOCUS rows");
+    show(&format!("a month as {rows} FOCUS rows"), took);
     if is_short() {
         println!("{pods} pods a day: the bars are for {PODS}");
     }
@@ -107,7 +118,7 @@ async fn follow(journal: &Journal, memory: &mut Memory, (day, number): (Timestam
     let of_day = day.as_second().div_euclid(DAY).unsigned_abs() * number;
     let all: Vec<RecordedPod> = (0..number).map(|n| pod(of_day + n, n, day)).collect::<Result<_>>()?;
     for came in all.chunks(MOST_PODS) {
-        pods.write(day, &PodChanges { came: came.to_vec(), ended: BTreeMap::new() }).await?;
+        pods.write((day, day), &PodChanges { came: came.to_vec(), ended: BTreeMap::new() }).await?;
     }
     let mut now = day;
     let mut node = 0;
@@ -122,7 +133,7 @@ async fn follow(journal: &Journal, memory: &mut Memory, (day, number): (Timestam
         journal.count_use(now, memory).await?;
         now = now.checked_add(LOOK_EVERY)?;
     }
-    pods.write(now, &PodChanges::default()).await?;
+    pods.write((day, now), &PodChanges::default()).await?;
     Ok(())
 }
 
@@ -150,22 +161,25 @@ fn pod(uid: u64, n: u64, day: Timestamp) -> Result<RecordedPod> {
     })
 }
 
-/// The seconds and megabytes that the program takes.
-fn reported(state: &Path, now: Timestamp, by: &str) -> Result<(f64, f64)> {
+/// The report of November by what is asked for, as `read` takes it, and the seconds and megabytes that the program takes.
+fn reported<T: Send + 'static>(
+    state: &Path,
+    now: Timestamp,
+    asked: &[&str],
+    read: impl FnOnce(BufReader<ChildStdout>) -> Result<T> + Send + 'static,
+) -> Result<((f64, f64), T)> {
     let begun = Instant::now();
     let mut child = Command::new(env!("CARGO_BIN_EXE_shipped-stoker"))
-        .args(["report", "--month", "2026-11", "--by", by, "-o", "json", "--now", &now.to_string()])
+        .args(["report", "--month", "2026-11", "--now", &now.to_string()])
+        .args(asked)
         .arg("--state-dir")
         .arg(state)
         .arg("--policy")
         .arg(state.join("policy.yaml"))
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut out = child.stdout.take().context("no output")?;
-    let output = std::thread::spawn(move || {
-        let mut text = String::new();
-        out.read_to_string(&mut text).map(|_| text)
-    });
+    let out = BufReader::new(child.stdout.take().context("no output")?);
+    let output = std::thread::spawn(move || read(out));
     let mut most = 0.0_f64;
     let ended = loop {
         if let Some(ended) = child.try_wait()? {
@@ -176,10 +190,11 @@ fn reported(state: &Path, now: Timestamp, by: &str) -> Result<(f64, f64)> {
         std::thread::sleep(Duration::from_millis(5));
     };
     let seconds = begun.elapsed().as_secs_f64();
-    let text = output.join().ok().context("the reader of the output")??;
+    let output = output.join().ok().context("the reader of the output")??;
     ensure!(ended.success() && most > 0.0, "{ended}");
-    let report: Value = serde_json::from_str(&text)?;
-    let days = |of: &Value| of["knownSeconds"].as_i64().map(|seconds| seconds / DAY);
-    ensure!((days(&report), days(&report["before"])) == (Some(30), Some(31)), "the days are not all known");
-    Ok((seconds, most))
+    Ok(((seconds, most), output))
+}
+
+fn whole_report(out: BufReader<ChildStdout>) -> Result<Value> {
+    Ok(serde_json::from_reader(out)?)
 }

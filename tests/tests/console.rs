@@ -82,7 +82,12 @@ async fn fleet() -> Result<Fleet> {
     let (policy, token) = (dir.path().join("policy.yaml"), dir.path().join("token"));
     std::fs::write(&policy, policy_text())?;
     std::fs::write(&token, TOKEN)?;
-    let console = ConsoleOptions { token_file: Some(token), listener: None, text: stoker::cli::console_text(market::book()) };
+    let console = ConsoleOptions {
+        token_file: Some(token),
+        listener: None,
+        clients: Vec::new().into(),
+        text: stoker::cli::console_text(market::book()),
+    };
     let options = market::options(String::new(), dir.path());
     let kube = KubeOptions::Kubeconfig(api.kubeconfig());
     let options = Options { kube, console: Some(console), policy: PolicySource::File(policy.clone()), ..options };
@@ -177,7 +182,12 @@ async fn a_client_certificate_opens_the_console() -> Result<()> {
     let files =
         TlsFiles { cert: file("server.crt"), key: file("server.key"), client_ca: Some(file("ca.crt")), denied_serials: None };
     let listener = Some((([127, 0, 0, 1], 0).into(), files));
-    let console = ConsoleOptions { token_file: None, listener, text: stoker::cli::console_text(market::book()) };
+    let console = ConsoleOptions {
+        token_file: None,
+        listener,
+        clients: Vec::new().into(),
+        text: stoker::cli::console_text(market::book()),
+    };
     let options = Options { console: Some(console), ..market::options(policy_text(), dir.path()) };
     let running = start(options, WorldOptions { config: market::calm(), file: None }).await?;
     let url = format!("https://localhost:{}", running.console.context("no address of its own")?.port());

@@ -13,7 +13,7 @@ use super::read::Reader;
 use super::store::{Connection, JOURNAL, Kind, READINGS, Store, insert};
 
 /// The journal's tables, but for who leads: that is each database's own.
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "content",
     "step",
     "accepted",
@@ -25,11 +25,12 @@ const TABLES: [&str; 16] = [
     "used_hour",
     "clock",
     "pod",
-    "pod_span",
+    "pod_known",
     "node_span",
     "node_life",
     "spend_known",
     "spend_day",
+    "spend_rows",
 ];
 
 /// The journal's name, which is copied last: a journal without one is not whole.

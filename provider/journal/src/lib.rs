@@ -52,11 +52,11 @@ use tokio::sync::{Mutex, MutexGuard};
 pub use error::{JournalError, StoreError};
 pub use marker::Loss;
 pub use place::{DatabaseUrl, DatabaseUrlError, Location, Place};
-pub use pods::{MOST_PODS, PodChanges, PodEnd, PodSpan, PodsWriter, RecordedPod};
+pub use pods::{MOST_PODS, PodChanges, PodEnd, PodsWriter, RecordedPod};
 pub use prune::{KEPT, Pruned};
 pub use read::{Reader, ReplayInputs, StoredCall, StoredDecision};
 pub use readings::{MOST_BYTES, READINGS_KEPT, ReadingsWriter};
-pub use spend::{DAYS_KEPT, DaysWriter, SPANS_KEPT, Spent};
+pub use spend::{DAYS_KEPT, DaysWriter, EncodedDay, SPANS_KEPT, Spent};
 pub use state::Facts;
 pub use used::{COUNT_EVERY, USE_KEPT};
 

@@ -10,11 +10,13 @@ use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use sqlx::{Arguments as _, AssertSqlSafe};
 use stoker_advice::rollup::{Owner, PodLabels};
+use stoker_advice::spend::Known;
 use stoker_core::market::sharing::Slices;
 
 use super::error::{JournalError, StoreError, While as _};
 use super::read::Reader;
 use super::space::Space;
+use super::spend::LONGEST_GAP;
 use super::store::{Connection, Store, insert};
 
 /// Most pods of one write: some tens of milliseconds, in which no decision is written.
@@ -83,15 +85,6 @@ pub struct PodChanges {
     pub ended: BTreeMap<Arc<str>, PodEnd>,
 }
 
-/// The time in which the journal has all pods that ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PodSpan {
-    /// From then on.
-    pub since: Timestamp,
-    /// Until then.
-    pub until: Timestamp,
-}
-
 /// Writes pods into the journal, beside the decisions.
 #[derive(Debug, Clone)]
 pub struct PodsWriter {
@@ -100,28 +93,44 @@ pub struct PodsWriter {
 }
 
 impl PodsWriter {
-    /// Writes down what was found at `looked`, all of it or nothing. The same may be written again. [`MOST_PODS`] at a time keep
-    /// decisions from waiting.
+    /// Writes down what was found from `since` to `until`, a time in which pods were looked at without a gap; all of it or nothing. The same
+    /// may be written again, and the time may have begun in an earlier write. [`MOST_PODS`] at a time keep decisions from waiting.
     ///
     /// # Errors
     /// When it cannot be written, or the disk is so full that what is left is kept for decisions.
-    pub async fn write(&self, looked: Timestamp, changes: &PodChanges) -> Result<(), JournalError> {
+    pub async fn write(&self, (since, until): (Timestamp, Timestamp), changes: &PodChanges) -> Result<(), JournalError> {
         self.space.may_write_beside(&self.store)?;
         let write = async {
             let mut db = self.store.write().await?;
             put(&mut db, &changes.came).await?;
             end(&mut db, &changes.ended).await?;
-            sqlx::query(
-                "INSERT INTO pod_span (id, since, until) VALUES (1, $1, $1) ON CONFLICT (id) DO UPDATE SET until = excluded.until",
-            )
-            .bind(looked.as_second())
-            .execute(&mut *db)
-            .await
-            .during("writing since when pods are recorded")?;
+            keep_known(&mut db, (since.as_second(), until.as_second())).await?;
             db.commit().await.during("committing pods")
         };
         self.store.write_in_time(write).await
     }
+}
+
+/// Notes that pods were looked at. A restart, or a watch that was lost for no longer than that, leaves no gap.
+async fn keep_known(db: &mut Connection, (since, until): (i64, i64)) -> Result<(), StoreError> {
+    let gone_on = "UPDATE pod_known SET until = $2 \
+                   WHERE since = (SELECT MAX(since) FROM pod_known) AND since <= $2 AND until >= $1 - $3";
+    let known = sqlx::query(gone_on)
+        .bind(since)
+        .bind(until)
+        .bind(LONGEST_GAP)
+        .execute(&mut *db)
+        .await
+        .during("noting that pods were looked at")?;
+    if known.rows_affected() == 0 {
+        sqlx::query("INSERT INTO pod_known (since, until) VALUES ($1, $2) ON CONFLICT (since) DO NOTHING")
+            .bind(since)
+            .bind(until)
+            .execute(&mut *db)
+            .await
+            .during("noting since when pods are looked at")?;
+    }
+    Ok(())
 }
 
 async fn put(db: &mut Connection, pods: &[RecordedPod]) -> Result<(), StoreError> {
@@ -185,11 +194,13 @@ pub(super) async fn prune(db: &mut Connection, cutoff: Timestamp) -> Result<(u64
         .during("forgetting pods")?
         .rows_affected();
     if gone > 0 {
-        sqlx::query("UPDATE pod_span SET since = $1 WHERE since < $1")
-            .bind(cutoff.as_second())
-            .execute(&mut *db)
-            .await
-            .during("noting since when pods are recorded")?;
+        for statement in ["DELETE FROM pod_known WHERE until <= $1", "UPDATE pod_known SET since = $1 WHERE since < $1"] {
+            sqlx::query(statement)
+                .bind(cutoff.as_second())
+                .execute(&mut *db)
+                .await
+                .during("noting since when pods are recorded")?;
+        }
     }
     Ok((gone, gone >= FORGOTTEN_AT_ONCE.unsigned_abs()))
 }
@@ -198,8 +209,8 @@ pub(super) async fn prune(db: &mut Connection, cutoff: Timestamp) -> Result<(u64
 pub(super) async fn not_after(db: &mut Connection, now: Timestamp) -> Result<(), StoreError> {
     for statement in [
         "UPDATE pod SET ended = $1 WHERE ended > $1",
-        "UPDATE pod_span SET since = $1 WHERE since > $1",
-        "UPDATE pod_span SET until = $1 WHERE until > $1",
+        "DELETE FROM pod_known WHERE since > $1",
+        "UPDATE pod_known SET until = $1 WHERE until > $1",
     ] {
         sqlx::query(statement).bind(now.as_second()).execute(&mut *db).await.during("moving the ends of pods")?;
     }
@@ -261,21 +272,18 @@ impl PodRow {
 }
 
 impl Reader {
-    /// The time in which the journal has all GPU pods; `None` where none was ever looked for.
+    /// When pods were recorded. At other times it is known of those alone that were there before and after.
     ///
     /// # Errors
     /// When the journal cannot be read.
-    pub async fn pod_span(&self) -> Result<Option<PodSpan>, JournalError> {
+    pub async fn pods_known(&self) -> Result<Known, JournalError> {
         let read = async {
             let mut db = self.store.read().await?;
-            let span: Option<(i64, i64)> = sqlx::query_as("SELECT since, until FROM pod_span")
-                .fetch_optional(&mut *db)
+            let known: Vec<(i64, i64)> = sqlx::query_as("SELECT since, until FROM pod_known ORDER BY since")
+                .fetch_all(&mut *db)
                 .await
-                .during("reading since when pods are recorded")?;
-            let second = |second| {
-                Timestamp::from_second(second).map_err(|_| StoreError::Damaged { what: "the time of pods".to_owned() })
-            };
-            span.map(|(since, until)| Ok(PodSpan { since: second(since)?, until: second(until)? })).transpose()
+                .during("reading when pods were recorded")?;
+            Ok(Known(known))
         };
         read.await.map_err(|error| self.failed(error))
     }

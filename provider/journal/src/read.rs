@@ -130,10 +130,16 @@ impl Reader {
     /// The decisions that concerned a node, oldest first. `node` is a Node's name, a provider id, a placeholder id, a launch key or a
     /// record (`r12`).
     pub async fn decisions_of_node(&self, node: &str) -> Result<Vec<StoredDecision>, JournalError> {
+        self.last_of_node(node, usize::MAX).await
+    }
+
+    /// The last `most` decisions that concerned a node, oldest first.
+    pub async fn last_of_node(&self, node: &str, most: usize) -> Result<Vec<StoredDecision>, JournalError> {
         let read = async {
             let mut db = self.store.read().await?;
             let mut decisions = Vec::new();
-            for id in index::decisions_of(&mut db, node).await? {
+            let all = index::decisions_of(&mut db, node).await?;
+            for id in all.iter().copied().skip(all.len().saturating_sub(most)) {
                 let row = DecisionRow::of(&mut db, DecisionId(number(id))).await?;
                 decisions.extend(row.map(|row| row.shown()).transpose()?);
             }

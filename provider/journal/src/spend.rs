@@ -33,11 +33,11 @@ use super::state::Facts;
 use super::store::{Connection, insert};
 use super::write::{int, number};
 
-pub use days::DaysWriter;
+pub use days::{DaysWriter, EncodedDay};
 pub use read::Spent;
 
 /// A longer time since somebody last looked is a gap, as in the count of use.
-const LONGEST_GAP: i64 = 15 * 60;
+pub(super) const LONGEST_GAP: i64 = 15 * 60;
 
 /// How long spans and lives are kept: a month and the one before, which reports compare, and a week to ask for them. A fleet of 5,000 nodes
 /// whose states change ten times a day writes some ten megabytes a day.
@@ -425,6 +425,10 @@ pub(super) async fn forget(db: &mut Connection, now: Timestamp) -> Result<bool, 
             spans,
         ),
         ("DELETE FROM spend_day WHERE day IN (SELECT day FROM spend_day WHERE day < $1 ORDER BY day LIMIT $2)", first_day),
+        (
+            "DELETE FROM spend_rows WHERE day IN (SELECT day FROM spend_rows WHERE day < $1 ORDER BY day LIMIT $2)",
+            spans.div_euclid(DAY),
+        ),
     ] {
         let gone =
             sqlx::query(statement).bind(cutoff).bind(limit).execute(&mut *db).await.during("forgetting spans of nodes")?;
@@ -447,6 +451,7 @@ pub(super) async fn not_after(db: &mut Connection, now: Timestamp) -> Result<(),
         ("UPDATE spend_known SET until = $1 WHERE until > $1", second),
         // A day that is kept is one that is over.
         ("DELETE FROM spend_day WHERE day >= $1", second.div_euclid(DAY)),
+        ("DELETE FROM spend_rows WHERE day >= $1", second.div_euclid(DAY)),
     ] {
         sqlx::query(statement).bind(last).execute(&mut *db).await.during("moving spans of nodes")?;
     }

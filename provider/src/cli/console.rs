@@ -55,6 +55,16 @@ pub(super) struct ConsoleArgs {
     /// CA bundle for client certificates of browsers, in PEM; without one of them nobody connects [default: the token is asked for]
     #[arg(long, env = "STOKER_CONSOLE_CLIENT_CA", value_name = "FILE", requires = "console_cert", help_heading = "TLS")]
     console_client_ca: Option<PathBuf>,
+    /// Name in a certificate that opens the console; repeatable [default: any but a probe's]
+    #[arg(
+        long = "console-client",
+        env = "STOKER_CONSOLE_CLIENT",
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "console_client_ca",
+        help_heading = "TLS"
+    )]
+    console_clients: Vec<String>,
 }
 
 impl ConsoleArgs {
@@ -69,8 +79,16 @@ impl ConsoleArgs {
         book: &Arc<PriceBook>,
         files: impl Fn(Option<PathBuf>, Option<PathBuf>, Option<PathBuf>) -> Option<TlsFiles>,
     ) -> Result<Option<ConsoleOptions>, CliError> {
-        let Self { console, console_token_file: token_file, console_listen, console_cert, console_key, console_client_ca } =
-            self;
+        let Self {
+            console,
+            console_token_file: token_file,
+            console_listen,
+            console_cert,
+            console_key,
+            console_client_ca,
+            console_clients,
+        } = self;
+        let clients = console_clients.into();
         let listener = match (console_listen, files(console_cert, console_key, console_client_ca)) {
             (Some(addr), Some(files)) => Some((addr, files)),
             (None, None) => None,
@@ -81,7 +99,7 @@ impl ConsoleArgs {
                 ));
             }
         };
-        Ok(console.then(|| ConsoleOptions { token_file, listener, text: console_text(Arc::clone(book)) }))
+        Ok(console.then(|| ConsoleOptions { token_file, listener, clients, text: console_text(Arc::clone(book)) }))
     }
 }
 
@@ -100,7 +118,7 @@ impl ConsoleText for Text {
         async move {
             let mut found = match &node {
                 Some(node) => {
-                    let mut found = journal.decisions_of_node(node).await.map_err(|error| full(&error))?;
+                    let mut found = journal.last_of_node(node, SHOWN).await.map_err(|error| full(&error))?;
                     found.reverse();
                     found
                 }

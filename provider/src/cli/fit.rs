@@ -9,8 +9,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 use stoker_advice::fit::{
-    self, Activations, Ask, BoundBy, Card, Fit, Layers, Memory, Mode, Optimizer, Params, Precision, Speed, Tokens, Training,
-    Work,
+    self, Activations, Ask, BoundBy, Card, Fit, Layers, Memory, Mode, Optimizer, Params, Precision, Speed, Tokens, Trained,
+    Training, Work,
 };
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
@@ -48,6 +48,9 @@ pub(super) struct FitArgs {
     /// What is done: answers for people who wait, answers that can wait, texts to vectors, or fine-tuning
     #[arg(long, value_name = "MODE", default_value = "inference", value_parser = words::<Mode>(Mode::ALL.iter().map(|m| m.as_str())))]
     mode: Mode,
+    /// What fine-tuning trains: all weights, or adapters on frozen ones (LoRA) [default: all at 16 bits, adapters below]
+    #[arg(long, value_name = "WHAT", value_parser = words::<Trained>(Trained::ALL.iter().map(|t| t.as_str())))]
+    trained: Option<Trained>,
     /// How fine-tuning keeps its state: Adam in 32 or 8 bits, or momentum alone [default: adam]
     #[arg(long, value_name = "OPTIMIZER", value_parser = words::<Optimizer>(Optimizer::ALL.iter().map(|o| o.as_str())))]
     optimizer: Option<Optimizer>,
@@ -205,9 +208,20 @@ struct QuantizedRow {
 
 /// Carries the command out.
 pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
-    if args.mode != Mode::Finetune && (args.optimizer.is_some() || args.activations.is_some()) {
-        let why = "--optimizer and --activations apply to fine-tuning only: give --mode finetune, or leave them out";
-        return Err(CliError::Usage(why.to_owned()));
+    let options = [
+        ("--trained", args.trained.is_some()),
+        ("--optimizer", args.optimizer.is_some()),
+        ("--activations", args.activations.is_some()),
+    ];
+    if let Some((option, _)) = options.into_iter().find(|(_, is_given)| *is_given && args.mode != Mode::Finetune) {
+        return Err(CliError::Usage(format!("{option} is of fine-tuning: give --mode finetune, or leave it out")));
+    }
+    if args.trained == Some(Trained::All) && args.precision.trained() != Trained::All {
+        let why = format!(
+            "--trained all: weights of {} cannot take the steps of an optimizer: give --precision fp16 or bf16, or train adapters",
+            args.precision
+        );
+        return Err(CliError::Usage(why));
     }
     if args.mode == Mode::Finetune && args.qps.is_some() {
         return Err(CliError::Usage("--qps is of serving: leave it out of --mode finetune".to_owned()));
@@ -237,6 +251,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
         batch: args.batch.or_else(|| NonZeroU16::new(args.mode.default_batch())).unwrap_or(NonZeroU16::MIN),
         mode: args.mode,
         training: (args.mode == Mode::Finetune).then(|| Training {
+            trained: args.trained.unwrap_or(args.precision.trained()),
             optimizer: args.optimizer.unwrap_or(Optimizer::Adam),
             activations: args.activations.unwrap_or(Activations::Recomputed),
         }),

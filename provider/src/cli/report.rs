@@ -19,7 +19,8 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use stoker_advice::rollup::HOUR;
-use stoker_advice::spend::{By, CommitmentCost, DAY, DayRow, GpuUse, Idle, KeptDay, Lives, Tariff, spread};
+use stoker_advice::spend::billed::Comparison;
+use stoker_advice::spend::{By, CommitmentCost, DAY, GpuUse, Idle, KeptDay, Lives, Tariff, spread};
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Policy;
 use stoker_journal::{DAYS_KEPT, Journal, Place, Reader, SPANS_KEPT};
@@ -33,7 +34,7 @@ use super::out;
 use super::simulate::{BeforeAfter, Tried};
 pub(crate) use billed::BillFaults;
 pub(super) use console::money;
-use figures::Report;
+use figures::{Report, Sums};
 pub(super) use table::percent;
 
 /// Days that are reported where nobody asks for others.
@@ -214,37 +215,38 @@ enum Billed {
     Anew,
 }
 
-/// What rows are asked for.
+/// How far rows are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Apart {
+    /// As far as days are kept: workloads where they are not too many.
+    AsKept,
+    /// Every workload.
+    Workloads,
+    /// Every machine, and every workload on it.
+    Machines,
+}
+
+/// What is asked for.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     idle: Idle,
-    /// Whether machines are kept apart.
-    by_instance: bool,
-    /// Whether every workload is kept apart, however many there are.
-    by_workload: bool,
+    apart: Apart,
     /// Whether readings are asked what was wasted.
     with_use: bool,
     billed: Billed,
 }
 
-/// What was spent in a time.
+/// What was spent in a time, beside its rows.
 struct Reckoned {
     period: Period,
-    days: Vec<KeptDay>,
+    /// Seconds of which it is known what nodes did.
+    known_seconds: i64,
+    /// Seconds of which it is known which pods there were.
+    pods_known_seconds: i64,
     commitments: Vec<CommitmentCost>,
     lives: Lives,
     /// Since when it is known what became of nodes.
     lives_since: i64,
-}
-
-impl Reckoned {
-    fn rows(&self) -> impl Iterator<Item = &DayRow> {
-        self.days.iter().flat_map(|day| &day.rows)
-    }
-
-    fn known_seconds(&self) -> i64 {
-        self.days.iter().map(|day| day.known_seconds).sum()
-    }
 }
 
 /// A day of a time, from the spans of nodes and what pods held.
@@ -252,55 +254,95 @@ async fn day(reader: &Reader, tariff: &Tariff, period: Period, day: i64, asked: 
     let (begin, end) = ((day * DAY).max(period.from), ((day + 1) * DAY).min(period.until));
     let spent = reader.spent(at(begin), at(end)).await?;
     let gpu_use = if asked.with_use { reader.gpu_use(day).await? } else { GpuUse::default() };
-    Ok(spent.day(tariff, day, (begin, end), &gpu_use, asked.by_instance))
+    Ok(spent.day(tariff, day, (begin, end), &gpu_use, asked.apart == Apart::Machines))
 }
 
-/// What was spent in a time. Days that were summed up are taken as they are, by the commitments of their day, unless that is not what was
-/// asked for. The others are read one by one: a month of a large cluster does not fit into memory.
+/// A day that was summed up, with its rows as far apart as is asked for; `None` where it is not kept so.
+async fn kept_day(reader: &Reader, kept: KeptDay, asked: Asked) -> Result<Option<KeptDay>, CliError> {
+    match asked.apart {
+        Apart::AsKept => return Ok(Some(kept)),
+        Apart::Workloads if !kept.is_folded() => return Ok(Some(kept)),
+        Apart::Workloads | Apart::Machines => {}
+    }
+    Ok(reader.kept_rows(kept.day).await?.map(|rows| KeptDay { rows, ..kept }))
+}
+
+/// What was spent in a time; `each` gets its days. Days that were summed up are taken as they are, by the commitments of their day, unless
+/// that is not what was asked for. One day is read after another: a month of a large cluster does not fit into memory.
 async fn reckon(
     (reader, now): (&Reader, Timestamp),
     tariff: &Tariff,
     mut period: Period,
     asked: Asked,
+    mut each: impl FnMut(KeptDay) -> Result<(), CliError>,
 ) -> Result<Reckoned, CliError> {
     let spans_since = now.as_second() - SPANS_KEPT.as_secs();
     if period.until < spans_since {
         // A part of a day is not kept.
         period.until = period.until.div_euclid(DAY) * DAY;
     }
-    let pods_since = reader.pod_span().await?.map_or(i64::MIN, |span| span.since.as_second());
+    let pods_since = reader.pods_known().await?.0.first().map_or(i64::MIN, |(since, _)| *since);
+    let has_spans = |day: i64| day * DAY >= spans_since.max(pods_since);
     let is_kept = |kept: &KeptDay| {
         let (begin, end) = (kept.day * DAY, (kept.day + 1) * DAY);
-        let is_alike = asked.billed == Billed::AsKept || tariff.reaching((begin, end)).eq(&kept.billed_by);
-        let is_alike = is_alike && !(asked.by_workload && kept.is_folded());
-        !asked.by_instance && (is_alike || begin < spans_since.max(pods_since))
+        asked.billed == Billed::AsKept || tariff.reaching((begin, end)).eq(&kept.billed_by) || !has_spans(kept.day)
     };
     let kept = reader.kept_days(period.from.div_euclid(DAY), period.until.div_euclid(DAY)).await?;
     let mut kept: BTreeMap<i64, KeptDay> = kept.into_iter().filter(is_kept).map(|kept| (kept.day, kept)).collect();
-    let mut days = Vec::new();
+    let mut commitments: BTreeMap<String, CommitmentCost> = BTreeMap::new();
+    let (mut known_seconds, mut pods_known_seconds) = (0, 0);
     for number in period.days() {
-        let mut of_day = match kept.remove(&number) {
-            Some(kept) => kept,
-            None => day(reader, tariff, period, number, asked).await?,
+        let kept = kept.remove(&number);
+        let known = match kept.clone() {
+            Some(kept) => kept_day(reader, kept, asked).await?,
+            None => None,
+        };
+        let mut of_day = match (known, kept) {
+            (Some(known), _) => known,
+            // Its pods are forgotten: what is left is what was folded.
+            (None, Some(kept)) if !has_spans(number) => kept,
+            (None, _) => day(reader, tariff, period, number, asked).await?,
         };
         if asked.idle == Idle::Spread {
+            if asked.apart != Apart::Machines {
+                of_day = of_day.without_machines();
+            }
             of_day.rows = spread(&of_day.rows);
         }
-        days.push(of_day);
-    }
-    let mut commitments: BTreeMap<String, CommitmentCost> = BTreeMap::new();
-    for of_day in days.iter().flat_map(|day| &day.commitments) {
-        let sum = commitments.entry(of_day.name.clone());
-        sum.and_modify(|sum| *sum = sum.plus(of_day)).or_insert_with(|| of_day.clone());
+        for of_day in &of_day.commitments {
+            let sum = commitments.entry(of_day.name.clone());
+            sum.and_modify(|sum| *sum = sum.plus(of_day)).or_insert_with(|| of_day.clone());
+        }
+        known_seconds += of_day.known_seconds;
+        pods_known_seconds += of_day.pods_known_seconds;
+        each(of_day)?;
     }
     let lives = reader.lives(at(period.from), at(period.until)).await?;
     Ok(Reckoned {
         period,
+        known_seconds,
+        pods_known_seconds,
         lives: Lives::of(&lives, period.from, period.until),
         lives_since: spans_since.max(period.from),
         commitments: commitments.into_values().collect(),
-        days,
     })
+}
+
+/// What was spent in a time, and the sums of its days.
+async fn summed(
+    reader: (&Reader, Timestamp),
+    tariff: &Tariff,
+    period: Period,
+    asked: Asked,
+    by: &[&By],
+) -> Result<(Reckoned, Sums), CliError> {
+    let mut sums = Sums::by(by);
+    let add = |day: KeptDay| {
+        sums.add(&day);
+        Ok(())
+    };
+    let reckoned = reckon(reader, tariff, period, asked, add).await?;
+    Ok((reckoned, sums))
 }
 
 /// The rows of the last days, the hours among them of which it is known what nodes did, and when they begin.
@@ -312,10 +354,14 @@ pub(super) async fn last_days(
 ) -> Result<(Vec<KeptDay>, i64, Timestamp), CliError> {
     let tariff = Tariff::new(Arc::clone(policy), Arc::clone(prices), now);
     let (period, _) = Period::last(days, now);
-    let asked = Asked { idle: Idle::Separate, by_instance: false, by_workload: false, with_use: false, billed: Billed::AsKept };
-    let reckoned = reckon((reader, now), &tariff, period, asked).await?;
-    let hours = reckoned.known_seconds() / HOUR;
-    Ok((reckoned.days, hours, at(period.from)))
+    let asked = Asked { idle: Idle::Separate, apart: Apart::AsKept, with_use: false, billed: Billed::AsKept };
+    let mut days = Vec::new();
+    let keep = |day| {
+        days.push(day);
+        Ok(())
+    };
+    let reckoned = reckon((reader, now), &tariff, period, asked, keep).await?;
+    Ok((days, reckoned.known_seconds / HOUR, at(period.from)))
 }
 
 fn at(second: i64) -> Timestamp {
@@ -342,31 +388,44 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
     };
     let tariff = Tariff::new(Arc::new(policy), Arc::new(prices), now);
     let is_compared = !args.billed.is_empty();
-    let by_instance = args.focus || is_compared;
-    if by_instance && period.from < now.as_second() - SPANS_KEPT.as_secs() {
+    let apart = match args.by {
+        _ if args.focus || is_compared => Apart::Machines,
+        By::Workload | By::Label(_) => Apart::Workloads,
+        By::Pool | By::Namespace | By::Model | By::Capacity | By::Zone => Apart::AsKept,
+    };
+    if apart == Apart::Machines && period.from < now.as_second() - SPANS_KEPT.as_secs() {
         let kept = SPANS_KEPT.as_secs() / DAY;
         let option = if args.focus { "--focus" } else { "--billed" };
         return Err(CliError::Usage(format!("{option}: machines are told apart for {kept} days only: ask for later ones")));
     }
-    let by_workload = matches!(args.by, By::Workload | By::Label(_));
     let billed = if args.policy.is_some() { Billed::Anew } else { Billed::AsKept };
-    let asked = Asked { idle: args.idle.into(), by_instance, by_workload, with_use: !is_compared, billed };
-    let reckoned = reckon((&reader, now), &tariff, period, asked).await?;
+    let asked = Asked { idle: args.idle.into(), apart, with_use: !is_compared, billed };
     if args.focus {
-        out::write(&csv::focus(&reckoned.days, &tariff.policy)?)?;
-        return Ok(if reckoned.known_seconds() == 0 { Exit::Short } else { Exit::Done });
+        out::write(&csv::focus_head()?)?;
+        let rows = |day: KeptDay| out::write(&csv::focus(&day, &tariff.policy)?);
+        let reckoned = reckon((&reader, now), &tariff, period, asked, rows).await?;
+        return Ok(if reckoned.known_seconds == 0 { Exit::Short } else { Exit::Done });
     }
     if is_compared {
-        return billed::run(&args.billed, &reckoned, args.format);
+        let mut comparison = Comparison::new((period.from, period.until));
+        let add = |day: KeptDay| {
+            comparison.calculated(&day.rows);
+            Ok(())
+        };
+        let reckoned = reckon((&reader, now), &tariff, period, asked, add).await?;
+        return billed::run(&args.billed, comparison, &reckoned, args.format);
     }
-    let before = reckon((&reader, now), &tariff, before, Asked { with_use: false, ..asked }).await?;
-    let mut report = Report::of(&reckoned, &before, &args.by, args.idle.into());
+    let by: Vec<&By> = [&args.by].into_iter().chain(args.prometheus.unit_cost.is_some().then_some(&By::Pool)).collect();
+    let (reckoned, sums) = summed((&reader, now), &tariff, period, asked, &by).await?;
+    let before = summed((&reader, now), &tariff, before, Asked { with_use: false, ..asked }, &[&args.by]).await?;
+    let mut report = Report::of((&reckoned, &sums), (&before.0, &before.1), &args.by, args.idle.into());
     if args.before_after {
         let tables = PriceTables::load(args.prices_dir.as_deref(), None, now)?;
         report.before_after = Some(before_after(args, &tariff.policy, &tables, place, period).await?);
     }
     if let Some(url) = &args.prometheus.unit_cost {
-        report.unit_costs = unit_cost::of(&args.prometheus.asker(url)?, &tariff.policy, &reckoned).await?;
+        let asker = args.prometheus.asker(url)?;
+        report.unit_costs = unit_cost::of(&asker, &tariff.policy, &reckoned, sums.lines(&By::Pool)).await?;
     }
     let exit = if report.known_seconds == 0 { Exit::Short } else { Exit::Done };
     match args.format {

@@ -121,8 +121,7 @@ async fn follow_a_node(state: &Path) {
         pod("=SUM(A1)", "team=<script>alert(1)</script>", node, at("11-02T02:06:00"), at("11-02T03:06:00")),
     ];
     let changes = PodChanges { came, ended: BTreeMap::new() };
-    passes.journal.pods().write(at("11-01T19:00:00"), &changes).await.unwrap();
-    passes.journal.pods().write(at("11-02T04:00:00"), &PodChanges::default()).await.unwrap();
+    passes.journal.pods().write((at("11-01T19:00:00"), at("11-02T04:00:00")), &changes).await.unwrap();
     passes.journal.readings().write(&readings(&running[0].node_name).flush()).await.unwrap();
     passes.journal.close().await;
 }

@@ -190,7 +190,6 @@ fn recorded(name: &str, pool: &str, (created, ended): (i64, Option<i64>)) -> Rec
 /// Twelve hours of pods, and some that no simulation can play.
 async fn write_pods(state: &Path) {
     let (journal, _) = Journal::open(state).await.unwrap();
-    journal.pods().write(at(0), &PodChanges::default()).await.unwrap();
     let mut came: Vec<RecordedPod> =
         (0..3).map(|n| recorded(&format!("api-{n}"), "serving", (-300 + n, (n > 0).then_some(400)))).collect();
     came.extend((0..6).map(|n| recorded(&format!("job-{n}"), "jobs", (60 * n, Some(60 * n + 125)))));
@@ -207,7 +206,7 @@ async fn write_pods(state: &Path) {
         odd("claims", |pod| pod.gpus = None),
         odd("theirs", |pod| pod.pool = None),
     ]);
-    journal.pods().write(at(720), &PodChanges { came, ..PodChanges::default() }).await.unwrap();
+    journal.pods().write((at(0), at(720)), &PodChanges { came, ..PodChanges::default() }).await.unwrap();
     journal.close().await;
 }
 

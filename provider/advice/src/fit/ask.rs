@@ -213,7 +213,7 @@ words! {
         Batch = "batch",
         /// Texts to vectors: prompts are read and nothing is generated.
         Embedding = "embedding",
-        /// Fine-tuning: of all weights at 16 bits, of adapters on frozen weights below.
+        /// Fine-tuning, of all weights or of adapters on frozen ones.
         Finetune = "finetune",
     }
 }
@@ -251,6 +251,23 @@ words! {
     }
 }
 
+words! {
+    /// What training changes.
+    Trained {
+        /// Every weight.
+        All = "all",
+        /// Adapters on frozen weights (LoRA).
+        Adapters = "adapters",
+    }
+}
+
+impl Precision {
+    /// What is trained where nothing is said: below 16 bits, weights cannot take a step of the optimizer.
+    pub const fn trained(self) -> Trained {
+        if self.bits() < 16 { Trained::Adapters } else { Trained::All }
+    }
+}
+
 impl Mode {
     /// Sequences at once where none are asked for. One answer to one person is the slowest and most expensive case; 32 is where a batch of
     /// answers still fits beside the weights on most GPUs.
@@ -283,6 +300,8 @@ pub struct Ask {
 /// How a model is trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Training {
+    /// What is trained. Weights below 16 bits are not, whatever this says.
+    pub trained: Trained,
     /// How its state is kept.
     pub optimizer: Optimizer,
     /// What becomes of activations.
@@ -292,7 +311,7 @@ pub struct Training {
 impl Default for Training {
     /// What most do.
     fn default() -> Self {
-        Self { optimizer: Optimizer::Adam, activations: Activations::Recomputed }
+        Self { trained: Trained::All, optimizer: Optimizer::Adam, activations: Activations::Recomputed }
     }
 }
 
@@ -357,9 +376,9 @@ impl Ask {
         Layers { layers, hidden, kv_width: hidden.min(KV_WIDTH) }
     }
 
-    /// Whether only adapters are trained: below 16 bits, weights cannot take a step of the optimizer.
+    /// Whether only adapters are trained.
     pub fn is_frozen(&self) -> bool {
-        self.precision.bits() < 16
+        [self.training().trained, self.precision.trained()].contains(&Trained::Adapters)
     }
 
     /// How it is trained, where it is.

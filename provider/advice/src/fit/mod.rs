@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 
-pub use ask::{Activations, Ask, AskError, Layers, Memory, Mode, Optimizer, Params, Precision, Tokens, Training};
+pub use ask::{Activations, Ask, AskError, Layers, Memory, Mode, Optimizer, Params, Precision, Tokens, Trained, Training};
 pub use demand::Power;
 
 use stoker_core::base::ids::GpuModel;
@@ -353,7 +353,7 @@ pub fn assumptions(ask: &Ask) -> Vec<String> {
             ask::LAYER_ACTIVATION_BYTES
         )),
         Mode::Finetune => {
-            let Training { optimizer, activations } = ask.training();
+            let Training { trained: _, optimizer, activations } = ask.training();
             let bytes = 2 + ask::GRADIENT_BYTES + optimizer.bytes();
             list.push(if ask.is_frozen() {
                 format!(

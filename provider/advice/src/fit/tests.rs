@@ -164,6 +164,13 @@ fn fine_tuning_takes_sixteen_bytes_a_parameter() {
     let trained = |training| Ask { training: Some(training), ..full }.memory();
     let with = |optimizer| trained(Training { optimizer, ..Training::default() }).optimizer;
     assert_eq!([with(Optimizer::Adam8bit), with(Optimizer::Sgd)], [42_000_000_000, 56_000_000_000]);
+    // Adapters on weights of 16 bits: 14e9 and 1.12e9, on one L4.
+    let adapters = Training { trained: Trained::Adapters, ..Training::default() };
+    let memory = trained(adapters);
+    assert_eq!(memory.weights + memory.gradients + memory.optimizer, 14_000_000_000 + 1_120_000_000);
+    assert_eq!(gpus_of(&Ask { training: Some(adapters), ..full }, "L4"), Some(1));
+    // Weights below 16 bits are not trained, whatever is said.
+    assert_eq!(Ask { training: Some(Training::default()), ..frozen }.memory(), frozen.memory());
     // Kept, activations are 34 × 4,224 × 2,048 of each of 33 layers.
     let kept = Training { activations: Activations::Kept, ..Training::default() };
     assert_eq!(trained(kept).activations, 33 * 294_125_568);

@@ -313,9 +313,9 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of a time in Unix seconds and of its rows, in which machines are kept apart.
-    pub fn new<'a>(time: (i64, i64), rows: impl IntoIterator<Item = &'a DayRow>) -> Self {
-        let mut comparison = Self {
+    /// Of a time in Unix seconds.
+    pub fn new(time: (i64, i64)) -> Self {
+        Self {
             time,
             machines: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -329,9 +329,12 @@ impl Comparison {
             outside: Sums::default(),
             cut: Sums::default(),
             repeated: Sums::default(),
-        };
-        rows.into_iter().for_each(|row| comparison.know(row));
-        comparison
+        }
+    }
+
+    /// Adds what was calculated of some of that time, as rows in which machines are kept apart. It comes before the bill.
+    pub fn calculated<'a>(&mut self, rows: impl IntoIterator<Item = &'a DayRow>) {
+        rows.into_iter().for_each(|row| self.know(row));
     }
 
     fn know(&mut self, row: &DayRow) {

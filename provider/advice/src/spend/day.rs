@@ -126,6 +126,7 @@ struct Sums {
     unlisted: i128,
     read: i128,
     wasted: i128,
+    covered: i128,
 }
 
 /// What commitments see of a node.
@@ -319,7 +320,7 @@ fn pay(rows: &mut Rows, (from, to): (i64, i64), lines: &BTreeMap<LineKey<'_>, Li
         Settled::default()
     };
     for (((_, (key, time)), effective), paid) in ran.iter().zip(&settled.lines).zip(&settled.paid) {
-        let mut left = *effective;
+        let mut left = Paid { effective: *effective, covered: paid.iter().map(|paid| paid.value).sum() };
         for PaidBy { commitment, value, share } in paid.iter().filter(|_| bill.by_instance) {
             let Some(commitment) = bill.commitments.get(*commitment) else { continue };
             if matches!(commitment.terms, Terms::Capacity(_)) {
@@ -331,21 +332,30 @@ fn pay(rows: &mut Rows, (from, to): (i64, i64), lines: &BTreeMap<LineKey<'_>, Li
             if parts.is_empty() {
                 continue;
             }
-            left -= share;
+            let part = Paid { effective: *share, covered: *value };
+            left = Paid { effective: left.effective - part.effective, covered: left.covered - part.covered };
             let name: Arc<str> = commitment.name.as_str().into();
             let moved = parts.into_iter().map(|(from, part)| (rows.move_to(from, &name, part, key.rate), part));
             let moved: BTreeMap<usize, Weight> = moved.collect();
-            rows.share(&moved, share * WHOLE);
+            rows.share(&moved, part);
         }
-        rows.share(&time.rows, left * WHOLE);
+        rows.share(&time.rows, left);
     }
     for (key, time) in lines.iter().filter(|(key, _)| spec(key.market).is_none()) {
-        rows.share(&time.rows, i128::from(key.rate.0) * i128::from(time.node_seconds) * WHOLE);
+        let effective = i128::from(key.rate.0) * i128::from(time.node_seconds);
+        rows.share(&time.rows, Paid { effective, covered: 0 });
     }
     for (commitment, unused) in bill.commitments.iter().zip(&settled.unused).filter(|(_, unused)| **unused != 0) {
         let at = rows.at(RowKey { of: Use::Unused { commitment: commitment.name.clone() }, instance: None, paid_by: None });
         rows.of(at).effective += unused * WHOLE;
     }
+}
+
+/// What a line costs, and what of it commitments paid for: micro-dollars per hour × seconds.
+#[derive(Debug, Clone, Copy)]
+struct Paid {
+    effective: i128,
+    covered: i128,
 }
 
 #[derive(Debug, Default)]
@@ -389,11 +399,13 @@ impl Rows {
     }
 
     /// Splits what a line costs over its rows, by their time.
-    fn share(&mut self, parts: &BTreeMap<usize, Weight>, effective: i128) {
+    fn share(&mut self, parts: &BTreeMap<usize, Weight>, Paid { effective, covered }: Paid) {
         let weights: Vec<i128> = parts.values().map(|weight| weight.parts).collect();
-        for ((at, weight), share) in parts.iter().zip(share_out(effective, &weights)) {
+        let shares = share_out(effective * WHOLE, &weights).into_iter().zip(share_out(covered * WHOLE, &weights));
+        for ((at, weight), (share, covered)) in parts.iter().zip(shares) {
             let of = self.of(*at);
             of.effective += share;
+            of.covered += covered;
             of.read += share * weight.read / weight.parts.max(1);
             of.wasted += share * weight.wasted / weight.parts.max(1);
         }
@@ -413,6 +425,7 @@ impl Rows {
         let (mut list, mut contracted) = (money(|sums| sums.list), money(|sums| sums.contracted));
         let mut effective = money(|sums| sums.effective);
         let (mut read, mut wasted) = (money(|sums| sums.read), money(|sums| sums.wasted));
+        let mut covered = money(|sums| sums.covered);
         let parts = |amount: i128| i64::try_from(amount).unwrap_or(i64::MAX);
         let mut rows = Vec::with_capacity(exact.len());
         for (key, sums) in self.places.into_keys().zip(&exact) {
@@ -425,6 +438,7 @@ impl Rows {
                 unlisted_parts: parts(sums.unlisted),
                 read: read.next().unwrap_or_default(),
                 wasted: wasted.next().unwrap_or_default(),
+                covered: covered.next().unwrap_or_default(),
             };
             rows.push(DayRow { key, figures });
         }

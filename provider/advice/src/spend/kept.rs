@@ -55,10 +55,22 @@ pub struct KeptDay {
 }
 
 impl KeptDay {
-    /// The same day with at most [`MOST_ROWS`] rows of pods kept apart. Its sums are the same.
+    /// The same day without machines, and with at most [`MOST_ROWS`] rows of pods kept apart. Its sums are the same.
     #[must_use]
     pub fn folded(self) -> Self {
-        self.folded_to(MOST_ROWS)
+        self.without_machines().folded_to(MOST_ROWS)
+    }
+
+    /// The same day without machines and what paid for each. Its sums are the same.
+    #[must_use]
+    pub fn without_machines(mut self) -> Self {
+        let mut rows: BTreeMap<RowKey, DayRow> = BTreeMap::new();
+        for mut row in std::mem::take(&mut self.rows) {
+            (row.key.instance, row.key.paid_by) = (None, None);
+            put(&mut rows, row);
+        }
+        self.rows = rows.into_values().collect();
+        self
     }
 
     /// Whether workloads were too many to be kept apart.

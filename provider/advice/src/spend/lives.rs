@@ -1,5 +1,7 @@
 //! Lives of nodes: how long they took to come, how they ended, and how long a reclaimed one was missed.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::{PoolName, RecordId};
 use stoker_core::market::offer::CapacityType;
@@ -113,14 +115,21 @@ impl Lives {
             .filter_map(|life| Some((life.taken.or(life.end.map(|(_, at)| at))?, &life.pool)))
             .collect();
         reclaimed.sort_unstable();
-        let mut successors: Vec<(i64, &Life)> = lives.iter().filter_map(|life| Some((life.ready?, life))).collect();
-        successors.sort_by_key(|(ready, life)| (*ready, life.record));
+        let mut successors: BTreeMap<&PoolName, Vec<(i64, i64)>> = BTreeMap::new();
+        for life in lives {
+            if let Some(ready) = life.ready {
+                successors.entry(&life.pool).or_default().push((ready, life.ordered));
+            }
+        }
+        successors.values_mut().for_each(|of_pool| of_pool.sort_unstable_by(|a, b| b.cmp(a)));
         let mut recovery = Vec::new();
         let mut not_replaced = 0;
         for (taken, pool) in reclaimed {
-            match successors.iter().position(|(_, life)| life.pool == *pool && life.ordered >= taken) {
-                // Each node replaces one.
-                Some(at) => recovery.push(successors.remove(at).0 - taken),
+            let of_pool = successors.entry(pool).or_default();
+            // Each node replaces one. What was ordered before this loss, was ordered before the later ones too.
+            let next = std::iter::from_fn(|| of_pool.pop()).find(|(_, ordered)| *ordered >= taken);
+            match next {
+                Some((ready, _)) => recovery.push(ready - taken),
                 None => not_replaced += 1,
             }
         }

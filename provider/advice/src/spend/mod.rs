@@ -9,6 +9,7 @@ mod day;
 mod gpu_use;
 mod kept;
 mod lives;
+mod packed;
 mod tariff;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub use day::{Bill, DayRow, Holder, RowKey, Use, roll_up};
 pub use gpu_use::GpuUse;
 pub use kept::{CommitmentCost, KeptDay, MOST_ROWS};
 pub use lives::{End, Life, LifeTimes, Lives};
+pub use packed::PackedRows;
 pub use tariff::Tariff;
 pub use totals::{By, Figures, Idle, grouped, spread, total};
 pub use unit::UnitCost;
@@ -170,5 +172,10 @@ impl Known {
     /// Seconds that are known between two moments.
     pub fn seconds(&self, from: i64, until: i64) -> i64 {
         self.0.iter().map(|(since, to)| ((*to).min(until) - (*since).max(from)).max(0)).sum()
+    }
+
+    /// The last moment that is known before `at`, which is itself where it is known; `None` where nothing is.
+    pub fn last_before(&self, at: i64) -> Option<i64> {
+        self.0.iter().rev().find(|(since, _)| *since < at).map(|(_, until)| (*until).min(at))
     }
 }

@@ -281,13 +281,14 @@ fn what_a_discount_paid_is_a_row_of_its_own_by_machine() {
             row.figures.list,
             row.figures.contracted,
             row.figures.effective,
+            row.figures.cash(),
         )
     };
     assert_eq!(
         by_machine.iter().map(of).collect::<Vec<_>>(),
         [
-            (None, 18 * H, dollars(57_600), dollars(57_600), dollars(57_600)),
-            (Some("plan".to_owned()), 6 * H, dollars(19_200), dollars(19_200), dollars(9_600)),
+            (None, 18 * H, dollars(57_600), dollars(57_600), dollars(57_600), dollars(57_600)),
+            (Some("plan".to_owned()), 6 * H, dollars(19_200), dollars(19_200), dollars(9_600), dollars(0)),
         ]
     );
     assert_eq!(total(&by_machine), total(&rows(false)));
@@ -305,7 +306,7 @@ fn what_a_discount_paid_is_a_row_of_its_own_by_machine() {
     let by_machine = roll_up((12 * H, DAY), &spans, &BTreeMap::new(), &bill);
     assert_eq!(
         by_machine.iter().map(of).collect::<Vec<_>>(),
-        [(Some("ri".to_owned()), 12 * H, dollars(38_400), dollars(38_400), dollars(24_000))]
+        [(Some("ri".to_owned()), 12 * H, dollars(38_400), dollars(38_400), dollars(24_000), dollars(0))]
     );
 }
 
@@ -481,6 +482,26 @@ impl Dice {
     }
 }
 
+/// The first day, with machines kept apart.
+fn by_machine(spans: &[Span], pods: Vec<PodTime>, commitments: &[Commitment], gpu_use: &GpuUse) -> KeptDay {
+    let (prices, on_demand, known) = (prices(), on_demand(), always());
+    let (pods_known, on_demand) = (&known, &on_demand);
+    let bill = Bill { commitments, prices: &prices, on_demand, pods_known, known: &known, gpu_use, by_instance: true };
+    let rows = roll_up((0, DAY), spans, &by_node(pods), &bill);
+    let (billed_by, commitments) = (Vec::new(), Vec::new());
+    KeptDay { day: 0, known_seconds: DAY, pods_known_seconds: DAY, billed_by, commitments, rows }
+}
+
+/// What refers to nothing is no row.
+#[test]
+fn packed_rows_that_are_damaged_are_none() {
+    let spans = [span(0, (0, H), NodeState::Held, CapacityType::Spot, 16)];
+    let rows = day(0, &spans, Vec::new(), &[]);
+    let mut packed = serde_json::to_value(PackedRows::of(&rows)).unwrap();
+    packed["holders"] = serde_json::json!([]);
+    assert_eq!(serde_json::from_value::<PackedRows>(packed).unwrap().rows(), None);
+}
+
 /// Any spans, pods and commitments: by whatever it is summed, the sums are the same, of list and contracted price the exact bill rounded
 /// once, and of time every second of every node.
 #[test]
@@ -522,7 +543,7 @@ fn sums_are_the_bill_by_whatever_they_are_made() {
             }
             gpu_use.add(&read(node, hour, vec![cell(0, holder, seconds, level), cell(1, UNTOLD, seconds, level)]));
         }
-        let rows = read_day(0, &spans, pods, &commitments, &gpu_use);
+        let rows = read_day(0, &spans, pods.clone(), &commitments, &gpu_use);
         let (mut list, mut contracted, mut seconds) = (0_i128, 0_i128, 0_i64);
         for one in &spans {
             let time = (one.until.min(DAY) - one.since).max(0);
@@ -535,6 +556,13 @@ fn sums_are_the_bill_by_whatever_they_are_made() {
         assert_eq!((all.list, all.contracted), (rounded(list), rounded(contracted)), "seed {seed}");
         assert_eq!(all.node_parts, seconds * PARTS, "seed {seed}");
         assert!(all.wasted <= all.read && all.read <= all.effective, "seed {seed}: {all:?}");
+        // By machine it is the same, and packed it is what it was.
+        let by_machine = by_machine(&spans, pods, &commitments, &gpu_use);
+        assert_eq!(total(&by_machine.rows), all, "seed {seed}");
+        assert_eq!(total(&by_machine.clone().without_machines().rows), all, "seed {seed}");
+        let packed = serde_json::to_string(&PackedRows::of(&by_machine.rows)).unwrap();
+        let unpacked = serde_json::from_str::<PackedRows>(&packed).unwrap().rows();
+        assert_eq!(unpacked.as_ref(), Some(&by_machine.rows), "seed {seed}");
         let day = KeptDay {
             day: 0,
             known_seconds: DAY,
@@ -564,6 +592,7 @@ fn sums_are_the_bill_by_whatever_they_are_made() {
                     sum.unlisted_parts += of.unlisted_parts;
                     sum.read = sum.read.plus(of.read);
                     sum.wasted = sum.wasted.plus(of.wasted);
+                    sum.covered = sum.covered.plus(of.covered);
                 }
                 assert_eq!(sum, all, "seed {seed} {by:?}");
             }

@@ -39,9 +39,12 @@ pub enum Idle {
     Spread,
 }
 
+/// The numbers of [`Figures`].
+pub(super) const NUMBERS: usize = 9;
+
 /// Time and money.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Figures {
     /// Time of nodes, in [parts](super::PARTS) of a second.
     pub node_parts: i64,
@@ -59,19 +62,41 @@ pub struct Figures {
     pub read: UsdMicros,
     /// Of `read`, what was paid for what the GPUs could have done and did not: cost × (1 − use).
     pub wasted: UsdMicros,
+    /// Of `contracted`, what commitments paid for. Without that use they would cost the same.
+    pub covered: UsdMicros,
 }
 
 impl Figures {
+    /// Its numbers, in the order of its fields.
+    pub(super) const fn numbers(&self) -> [i64; NUMBERS] {
+        let Self { node_parts, gpu_parts, list, contracted, effective, unlisted_parts, read, wasted, covered } = *self;
+        [node_parts, gpu_parts, list.0, contracted.0, effective.0, unlisted_parts, read.0, wasted.0, covered.0]
+    }
+
+    /// The figures of those [numbers](Self::numbers).
+    pub(super) const fn of_numbers(numbers: [i64; NUMBERS]) -> Self {
+        let [node_parts, gpu_parts, list, contracted, effective, unlisted_parts, read, wasted, covered] = numbers;
+        let (list, contracted, effective) = (UsdMicros(list), UsdMicros(contracted), UsdMicros(effective));
+        let (read, wasted, covered) = (UsdMicros(read), UsdMicros(wasted), UsdMicros(covered));
+        Self { node_parts, gpu_parts, list, contracted, effective, unlisted_parts, read, wasted, covered }
+    }
+
     /// Adds others.
     pub fn add(&mut self, other: &Self) {
-        self.node_parts = self.node_parts.saturating_add(other.node_parts);
-        self.gpu_parts = self.gpu_parts.saturating_add(other.gpu_parts);
-        self.list = self.list.plus(other.list);
-        self.contracted = self.contracted.plus(other.contracted);
-        self.effective = self.effective.plus(other.effective);
-        self.unlisted_parts = self.unlisted_parts.saturating_add(other.unlisted_parts);
-        self.read = self.read.plus(other.read);
-        self.wasted = self.wasted.plus(other.wasted);
+        let mut sums = self.numbers();
+        sums.iter_mut().zip(other.numbers()).for_each(|(sum, number)| *sum = sum.saturating_add(number));
+        *self = Self::of_numbers(sums);
+    }
+
+    /// What was paid beside commitments: so much less would be spent without it.
+    pub fn cash(&self) -> UsdMicros {
+        UsdMicros(self.contracted.0.saturating_sub(self.covered.0).max(0))
+    }
+
+    /// The time of nodes that no commitment paid for, in [parts](super::PARTS) of a second.
+    pub fn cash_parts(&self) -> i64 {
+        let parts = i128::from(self.node_parts) * i128::from(self.cash().0);
+        parts.checked_div(i128::from(self.contracted.0)).and_then(|parts| i64::try_from(parts).ok()).unwrap_or(0)
     }
 
     /// Cost × (1 − use), as far as readings tell; `None` where they tell nothing: that is unknown, and not nothing.
@@ -81,6 +106,16 @@ impl Figures {
 }
 
 impl Use {
+    /// The same, held by another; what is no node, nobody holds.
+    pub(super) fn held_by(&self, holder: Holder) -> Self {
+        match self {
+            Self::Nodes { pool, market, model, state, holder: _ } => {
+                Self::Nodes { pool: pool.clone(), market: market.clone(), model: model.clone(), state: *state, holder }
+            }
+            Self::Unused { .. } => self.clone(),
+        }
+    }
+
     /// The name of the line that it belongs to, by what is asked. Words with a blank are no name that Kubernetes allows.
     pub fn line(&self, by: &By) -> String {
         let Self::Nodes { pool, market, model, state: _, holder } = self else { return "unused commitments".to_owned() };
@@ -157,7 +192,7 @@ pub fn spread(rows: &[DayRow]) -> Vec<DayRow> {
     }
     let mut all: BTreeMap<RowKey, DayRow> = BTreeMap::new();
     for row in rows {
-        let Use::Nodes { pool, market, model, state, holder: Holder::Nobody } = &row.key.of else {
+        let Use::Nodes { pool, market, holder: Holder::Nobody, .. } = &row.key.of else {
             put(&mut all, row.clone());
             continue;
         };
@@ -166,27 +201,18 @@ pub fn spread(rows: &[DayRow]) -> Vec<DayRow> {
             continue;
         };
         let weights: Vec<i128> = bearers.iter().map(|bearer| i128::from(bearer.figures.node_parts)).collect();
-        let share =
-            |amount: i64| share_out(i128::from(amount), &weights).into_iter().map(|part| i64::try_from(part).unwrap_or(0));
-        let money = share(row.figures.list.0).zip(share(row.figures.contracted.0)).zip(share(row.figures.effective.0));
-        let unused = share(row.figures.read.0).zip(share(row.figures.wasted.0));
-        let time = share(row.figures.node_parts).zip(share(row.figures.gpu_parts)).zip(share(row.figures.unlisted_parts));
-        for (((bearer, ((list, contracted), effective)), ((node_parts, gpu_parts), unlisted_parts)), (read, wasted)) in
-            bearers.iter().zip(money).zip(time).zip(unused)
-        {
+        let mut shares: Vec<[i64; NUMBERS]> = vec![[0; NUMBERS]; bearers.len()];
+        for (at, amount) in row.figures.numbers().into_iter().enumerate() {
+            for (share, part) in shares.iter_mut().zip(share_out(i128::from(amount), &weights)) {
+                if let Some(number) = share.get_mut(at) {
+                    *number = i64::try_from(part).unwrap_or(0);
+                }
+            }
+        }
+        for (bearer, share) in bearers.iter().zip(shares) {
             let Use::Nodes { holder, .. } = &bearer.key.of else { continue };
-            let of = Use::Nodes {
-                pool: pool.clone(),
-                market: market.clone(),
-                model: model.clone(),
-                state: *state,
-                holder: holder.clone(),
-            };
-            let (list, contracted, effective) = (UsdMicros(list), UsdMicros(contracted), UsdMicros(effective));
-            let (read, wasted) = (UsdMicros(read), UsdMicros(wasted));
-            let key = RowKey { of, instance: row.key.instance.clone(), paid_by: row.key.paid_by.clone() };
-            let figures = Figures { node_parts, gpu_parts, list, contracted, effective, unlisted_parts, read, wasted };
-            put(&mut all, DayRow { key, figures });
+            let key = RowKey { of: row.key.of.held_by(holder.clone()), ..row.key.clone() };
+            put(&mut all, DayRow { key, figures: Figures::of_numbers(share) });
         }
     }
     all.into_values().collect()

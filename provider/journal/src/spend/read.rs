@@ -12,6 +12,7 @@ use stoker_core::base::units::UsdPerHour;
 use stoker_core::market::offer::{CapacityType, Market, Place};
 
 use crate::error::{JournalError, StoreError, While as _};
+use crate::pods::PodEnd;
 use crate::read::Reader;
 use crate::store::Connection;
 use crate::write::number;
@@ -25,7 +26,7 @@ pub struct Spent {
     pub pods: BTreeMap<Arc<str>, Vec<PodTime>>,
     /// When it is known what nodes did.
     pub known: Known,
-    /// When pods were recorded.
+    /// When pods were recorded. One that was there before and after a gap held its GPUs in it.
     pub pods_known: Known,
 }
 
@@ -127,20 +128,25 @@ impl Reader {
             Ok((Known(known), last_known, spans))
         };
         let (known, last_known, spans) = read.await.map_err(|error| self.failed(error))?;
-        let pods_known = match self.pod_span().await? {
-            Some(span) => Known(vec![(span.since.as_second(), span.until.as_second())]),
-            None => Known::default(),
-        };
+        let pods_known = self.pods_known().await?;
         let mut pods: BTreeMap<Arc<str>, Vec<PodTime>> = BTreeMap::new();
         self.each_pod(from, until, |pod| {
             if pod.is_without_gpu() {
                 return;
             }
             let node: Arc<str> = Arc::from(pod.node.as_str());
+            let since = pod.bound.as_second();
             let time = PodTime {
                 node: Arc::clone(&node),
-                since: pod.bound.as_second(),
-                until: pod.end.map_or(last_known, |end| end.at.as_second()),
+                since,
+                until: match pod.end {
+                    None => last_known,
+                    Some(PodEnd { at, is_seen: true }) => at.as_second(),
+                    // It ended while nobody looked: until then it is not known to have held anything.
+                    Some(PodEnd { at, is_seen: false }) => {
+                        pods_known.last_before(at.as_second()).map_or(since, |at| at.max(since))
+                    }
+                },
                 units: pod.gpus.map(|gpus| units_of(gpus, &pod.slices)),
                 namespace: pod.owner.namespace,
                 workload: pod.owner.name,

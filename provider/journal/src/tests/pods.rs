@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stoker_advice::rollup::{Owner, PodLabels};
+use stoker_advice::spend::Known;
 use stoker_core::market::sharing::Slices;
 
 use super::*;
@@ -61,21 +62,28 @@ async fn between(journal: &Journal, since: i64, until: i64) -> Vec<RecordedPod> 
     pods
 }
 
+/// When pods were recorded, in minutes.
+async fn known(journal: &Journal) -> Vec<(i64, i64)> {
+    let minute = |second: i64| (second - at(0).as_second()) / 60;
+    let Known(known) = journal.reader().pods_known().await.unwrap();
+    known.into_iter().map(|(since, until)| (minute(since), minute(until))).collect()
+}
+
 #[tokio::test]
 async fn a_pod_is_read_back_as_it_was_written_and_ends_once() {
     let dir = tempdir().unwrap();
     let (journal, _) = reopened(dir.path()).await;
-    assert_eq!(journal.reader().pod_span().await.unwrap(), None);
+    assert_eq!(journal.reader().pods_known().await.unwrap(), Known::default());
     let (plain, odd, late) = (pod(1, 0), odd(1), pod(2, 50));
-    journal.pods().write(at(3), &came(&[&plain, &odd])).await.unwrap();
+    journal.pods().write((at(3), at(3)), &came(&[&plain, &odd])).await.unwrap();
     // Once more, as after an answer that was lost.
-    journal.pods().write(at(4), &came(&[&plain, &late])).await.unwrap();
+    journal.pods().write((at(4), at(4)), &came(&[&plain, &late])).await.unwrap();
     assert_eq!(between(&journal, 0, 100).await, [plain.clone(), odd.clone(), late.clone()]);
     assert_eq!(journal.reader().running_pods().await.unwrap().len(), 3);
-    journal.pods().write(at(30), &ended(&[&odd], at(30), true)).await.unwrap();
-    journal.pods().write(at(40), &ended(&[&plain], at(40), false)).await.unwrap();
-    let span = journal.reader().pod_span().await.unwrap().unwrap();
-    assert_eq!(span, PodSpan { since: at(3), until: at(40) });
+    journal.pods().write((at(30), at(30)), &ended(&[&odd], at(30), true)).await.unwrap();
+    journal.pods().write((at(40), at(40)), &ended(&[&plain], at(40), false)).await.unwrap();
+    // A look is ten minutes after another, or a quarter of an hour and a minute.
+    assert_eq!(known(&journal).await, [(3, 4), (30, 40)]);
     let odd = RecordedPod { end: Some(PodEnd { at: at(30), is_seen: true }), ..odd };
     let plain = RecordedPod { end: Some(PodEnd { at: at(40), is_seen: false }), ..plain };
     assert_eq!(between(&journal, 0, 50).await, [plain.clone(), odd]);
@@ -94,13 +102,13 @@ async fn pods_are_copied_and_backed_up() {
     let dir = tempdir().unwrap();
     let (journal, _) = reopened(dir.path()).await;
     let pods = [pod(1, 0), odd(1)];
-    journal.pods().write(at(3), &came(&[&pods[0], &pods[1]])).await.unwrap();
+    journal.pods().write((at(3), at(3)), &came(&[&pods[0], &pods[1]])).await.unwrap();
     let copy = tempdir().unwrap();
     let to = place(copy.path()).await;
     journal.reader().copy(&to).await.unwrap();
     let (copied, _) = reopened(copy.path()).await;
     assert_eq!(between(&copied, 0, 100).await, pods);
-    assert_eq!(copied.reader().pod_span().await.unwrap(), journal.reader().pod_span().await.unwrap());
+    assert_eq!(known(&copied).await, known(&journal).await);
     let backup = copy.path().join("backup");
     journal.reader().backup(&backup).await.unwrap();
     let backup = Reader::open_backup(&backup).await.unwrap();
@@ -113,10 +121,10 @@ async fn old_pods_go_with_old_decisions_and_running_ones_stay() {
     let dir = tempdir().unwrap();
     let (journal, _) = reopened(dir.path()).await;
     let pods: Vec<RecordedPod> = (0..2_500).map(|n| pod(n, 0)).collect();
-    journal.pods().write(at(2), &came(&pods.iter().collect::<Vec<_>>())).await.unwrap();
+    journal.pods().write((at(2), at(2)), &came(&pods.iter().collect::<Vec<_>>())).await.unwrap();
     let old: Vec<&RecordedPod> = pods.iter().take(2_300).collect();
-    journal.pods().write(at(10), &ended(&old, at(10), true)).await.unwrap();
-    journal.pods().write(at(60), &ended(&[&pods[2_300]], at(60), true)).await.unwrap();
+    journal.pods().write((at(10), at(10)), &ended(&old, at(10), true)).await.unwrap();
+    journal.pods().write((at(60), at(60)), &ended(&[&pods[2_300]], at(60), true)).await.unwrap();
     let now = at(30) + KEPT;
     let mut gone = 0;
     loop {
@@ -129,7 +137,7 @@ async fn old_pods_go_with_old_decisions_and_running_ones_stay() {
     assert_eq!(gone, 2_300);
     assert_eq!(between(&journal, 0, 100).await.len(), 200);
     // Before that some are missing.
-    assert_eq!(journal.reader().pod_span().await.unwrap().unwrap(), PodSpan { since: at(30), until: at(60) });
+    assert_eq!(known(&journal).await, [(60, 60)]);
 }
 
 /// A wall clock that ran two days ahead: no pod ends later than it is.
@@ -138,13 +146,13 @@ async fn ends_to_come_are_moved_back() {
     let dir = tempdir().unwrap();
     let (journal, _) = reopened(dir.path()).await;
     let pod = pod(1, 0);
-    journal.pods().write(at(2), &came(&[&pod])).await.unwrap();
-    journal.pods().write(at(2_880), &ended(&[&pod], at(2_880), true)).await.unwrap();
+    journal.pods().write((at(2), at(2)), &came(&[&pod])).await.unwrap();
+    journal.pods().write((at(2_880), at(2_880)), &ended(&[&pod], at(2_880), true)).await.unwrap();
     let mark = Mark { now: at(20), boot: SignedDuration::ZERO, boot_id: None };
     journal.rebase(&Memory::default(), &mark).await.unwrap();
     let [read] = between(&journal, 0, 100).await.try_into().unwrap();
     assert_eq!(read.end, Some(PodEnd { at: at(20), is_seen: true }));
-    assert_eq!(journal.reader().pod_span().await.unwrap().unwrap(), PodSpan { since: at(2), until: at(20) });
+    assert_eq!(known(&journal).await, [(2, 2)]);
 }
 
 /// Decisions are written meanwhile, and who does not lead any more writes no pod.
@@ -157,12 +165,12 @@ async fn pods_are_written_beside_decisions_and_by_the_leader_alone() {
     let pods: Vec<RecordedPod> = (0..1_000).map(|n| pod(n, 0)).collect();
     let all: Vec<&RecordedPod> = pods.iter().collect();
     let (writer, changes) = (journal.pods(), came(&all));
-    let (written, ordered) = tokio::join!(writer.write(at(2), &changes), world.order(&journal, 1));
+    let (written, ordered) = tokio::join!(writer.write((at(2), at(2)), &changes), world.order(&journal, 1));
     written.unwrap();
     ordered.unwrap();
     if let Place::Database(_) = place(dir.path()).await {
         let (_new, _) = reopened(dir.path()).await;
-        let error = writer.write(at(3), &ended(&all, at(3), true)).await.unwrap_err();
+        let error = writer.write((at(3), at(3)), &ended(&all, at(3), true)).await.unwrap_err();
         assert_eq!(error.label(), "fenced", "{error:?}");
     }
     drop(journal);

@@ -97,7 +97,7 @@ async fn a_first_start_that_was_cut_short_is_gone_on_from() {
     reopened(dir.path()).await.0.close().await;
     let mut db = connection(dir.path()).await;
     let undo = "DROP TABLE leader; ALTER TABLE incarnation DROP COLUMN restored; DROP TABLE decided_by; \
-                ALTER TABLE decision DROP COLUMN engine; DROP TABLE pod; DROP TABLE pod_span; \
+                ALTER TABLE decision DROP COLUMN engine; DROP TABLE pod; DROP TABLE pod_known; DROP TABLE spend_rows; \
                 DROP TABLE node_span; DROP TABLE node_life; DROP TABLE spend_known; DROP TABLE spend_day; \
                 DELETE FROM _sqlx_migrations WHERE version >= 7";
     run(&mut db, undo).await;

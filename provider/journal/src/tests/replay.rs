@@ -248,6 +248,7 @@ async fn a_nodes_decisions_are_found_by_every_name_it_has() {
     }
     assert_eq!(answers.len(), 1, "{answers:?}");
     let second = reader.decisions_of_node("ip-1").await.unwrap();
+    assert_eq!(reader.last_of_node("ip-1", 1).await.unwrap()[..], second[second.len() - 1..]);
     assert!(second.iter().any(|d| d.id == held) && second.iter().all(|d| d.id != ended));
     assert!(second.windows(2).all(|pair| pair[0].id < pair[1].id));
     assert_eq!(second[0].explanations.len(), 1);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stoker_advice::spend::{DAY, End, KeptDay, Life, NodeState, Span};
+use stoker_advice::spend::{DAY, End, GpuUse, KeptDay, Life, NodeState, Span, Tariff};
 use stoker_core::base::kinds::Evidence;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::market::interruption::NoticeSource;
@@ -89,7 +89,7 @@ async fn a_life_is_a_row_of_spans_with_the_rates_of_its_market() {
         ..pods::pod(n, 0)
     };
     let came = vec![pod(0, 0, 80, Some(140)), pod(1, 0, 200, None), pod(2, 1, 100, Some(210))];
-    journal.pods().write(at(250), &PodChanges { came, ended: BTreeMap::new() }).await.unwrap();
+    journal.pods().write((at(250), at(250)), &PodChanges { came, ended: BTreeMap::new() }).await.unwrap();
     let times = journal.reader().pods_on_free_nodes(at(0), at(1_000)).await.unwrap();
     let mut times: Vec<_> = times.iter().map(|time| (time.since - zero, time.until - zero, time.rate)).collect();
     times.sort_unstable();
@@ -239,6 +239,61 @@ async fn a_gap_is_unknown_and_a_short_absence_is_not() {
     assert_eq!(found.known.seconds(zero + 1_000, zero + 2_000), 90 + 9);
 }
 
+/// A pod that is found gone after nobody looked held nothing from the last look on; a short gap, as of a restart, is none.
+#[tokio::test]
+async fn who_ended_unseen_held_nothing_while_nobody_looked() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let minute = |minute: i64| Timestamp::from_second(1_800_000_000 + minute * 60).unwrap();
+    let look = async |time: (i64, i64), changes: PodChanges| {
+        journal.pods().write((minute(time.0), minute(time.1)), &changes).await.unwrap();
+    };
+    let (lost, seen, restarted) = (pods::pod(1, 0), pods::pod(2, 0), pods::pod(3, 0));
+    let end = |pod: &RecordedPod, at, is_seen| {
+        let ended = [(Arc::clone(&pod.uid), PodEnd { at: minute(at), is_seen })].into();
+        PodChanges { came: Vec::new(), ended }
+    };
+    look((2, 10), PodChanges { came: vec![lost.clone(), seen.clone(), restarted.clone()], ended: BTreeMap::new() }).await;
+    look((60, 60), end(&lost, 60, false)).await;
+    look((60, 70), end(&seen, 70, true)).await;
+    look((80, 85), end(&restarted, 80, false)).await;
+    let spent = journal.reader().spent(minute(0), minute(100)).await.unwrap();
+    let until = |pod: &RecordedPod| (spent.pods[pod.node.as_str()][0].until - minute(0).as_second()) / 60;
+    assert_eq!([&lost, &seen, &restarted].map(until), [10, 70, 80]);
+    let known = [(2, 10), (60, 85)].map(|(since, until)| (minute(since).as_second(), minute(until).as_second()));
+    assert_eq!(spent.pods_known.0, known);
+}
+
+/// A day is kept folded for 400 days, and for 70 as it was.
+#[tokio::test]
+async fn the_rows_of_a_day_are_kept_as_long_as_spans() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let mut world = World::new();
+    one_node(&mut world, &journal).await;
+    let reader = journal.reader();
+    let day = world.now.as_second().div_euclid(DAY);
+    let tariff = Tariff::new(Arc::clone(&world.policy), Arc::new(PriceBook::new()), world.now);
+    let of_day = spent(&journal).await.day(&tariff, day, (day * DAY, (day + 1) * DAY), &GpuUse::default(), true);
+    assert!(of_day.rows.iter().any(|row| row.key.instance.is_some()));
+    assert_eq!(reader.kept_rows(day).await.unwrap(), None);
+    keep(&journal, of_day.clone()).await;
+    assert_eq!(reader.kept_rows(day).await.unwrap().as_ref(), Some(&of_day.rows));
+    assert_eq!(reader.kept_days(day, day + 1).await.unwrap(), [of_day.clone().folded()]);
+    let copy = tempdir().unwrap();
+    reader.copy(&place(copy.path()).await).await.unwrap();
+    let (copied, _) = reopened(copy.path()).await;
+    assert_eq!(copied.reader().kept_rows(day).await.unwrap(), Some(of_day.rows.clone()));
+    while journal.prune(world.now + crate::SPANS_KEPT + SignedDuration::from_hours(25), KEPT).await.unwrap().more {}
+    assert_eq!(reader.kept_rows(day).await.unwrap(), None);
+    assert_eq!(reader.kept_days(day, day + 1).await.unwrap(), [of_day.folded()]);
+}
+
+async fn keep(journal: &Journal, day: KeptDay) {
+    let days = journal.days();
+    days.write(&days.encode(day).unwrap()).await.unwrap();
+}
+
 /// The wall ran two days ahead: what it left is taken back, and spans go on at once.
 #[tokio::test]
 async fn spans_to_come_are_taken_back() {
@@ -262,7 +317,7 @@ async fn spans_to_come_are_taken_back() {
             commitments: Vec::new(),
             rows: Vec::new(),
         };
-        journal.days().write(&kept).await.unwrap();
+        keep(&journal, kept).await;
     }
     journal.rebase(&world.memory, &mark).await.unwrap();
     let kept = journal.reader().kept_days(0, today + 9).await.unwrap();
@@ -314,10 +369,10 @@ async fn days_are_kept_in_order_and_for_400_days() {
     };
     for expected in [day, day + 3] {
         assert_eq!(reader.day_to_keep(day + 4).await.unwrap(), Some(expected));
-        journal.days().write(&kept(expected)).await.unwrap();
+        keep(&journal, kept(expected)).await;
     }
     assert_eq!(reader.day_to_keep(day + 4).await.unwrap(), None);
-    journal.days().write(&KeptDay { known_seconds: 1, ..kept(day) }).await.unwrap();
+    keep(&journal, KeptDay { known_seconds: 1, ..kept(day) }).await;
     assert_eq!(reader.kept_days(day, day + 4).await.unwrap(), [kept(day), kept(day + 3)], "what is kept stays");
 
     while journal.prune(world.now + SignedDuration::from_hours(402 * 24), KEPT).await.unwrap().more {}

@@ -4,9 +4,9 @@ use std::error::Error;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_advice::spend::{DAY, KeptDay, Tariff};
+use stoker_advice::spend::{DAY, Tariff};
 use stoker_core::market::price::PriceBook;
-use stoker_journal::{DaysWriter, JournalError, Reader};
+use stoker_journal::{DaysWriter, EncodedDay, JournalError, Reader};
 
 use crate::clock::Clock;
 use crate::publish::view::View;
@@ -47,21 +47,21 @@ pub async fn run(followed: Followed, reader: Reader, writer: DaysWriter) {
 pub async fn keep(reader: &Reader, writer: &DaysWriter, tariff: &Tariff, now: Timestamp) -> Result<(), JournalError> {
     let today = now.saturating_sub(SETTLED_AFTER).unwrap_or(Timestamp::MIN).as_second().div_euclid(DAY);
     while let Some(day) = reader.day_to_keep(today).await? {
-        writer.write(&day_of(reader, tariff, day).await?).await?;
+        writer.write(&day_of((reader, writer), tariff, day).await?).await?;
     }
     Ok(())
 }
 
-async fn day_of(reader: &Reader, tariff: &Tariff, day: i64) -> Result<KeptDay, JournalError> {
+async fn day_of((reader, writer): (&Reader, &DaysWriter), tariff: &Tariff, day: i64) -> Result<EncodedDay, JournalError> {
     let (from, until) = (day * DAY, (day + 1) * DAY);
     let at = |second| Timestamp::from_second(second).unwrap_or(Timestamp::MIN);
     let spent = reader.spent(at(from), at(until)).await?;
     let gpu_use = reader.gpu_use(day).await?;
-    let tariff = tariff.clone();
-    let sum_up = move || spent.day(&tariff, day, (from, until), &gpu_use, false).folded();
+    let (tariff, writer) = (tariff.clone(), writer.clone());
+    let sum_up = move || writer.encode(spent.day(&tariff, day, (from, until), &gpu_use, true));
     // At thousands of nodes it takes a second.
     match tokio::task::spawn_blocking(sum_up).await {
-        Ok(kept) => Ok(kept),
+        Ok(kept) => kept,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // The runtime ends, and this with it.

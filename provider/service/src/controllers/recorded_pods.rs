@@ -84,7 +84,7 @@ async fn record(
         if changes.came.is_empty() && changes.ended.is_empty() && !recorder.is_due(now) {
             return Ok(());
         }
-        writer.write(now, &changes).await?;
+        writer.write((recorder.since.unwrap_or(now), now), &changes).await?;
         recorder.written(now, &changes);
     }
 }
@@ -112,13 +112,15 @@ struct Recorder {
     running: BTreeSet<Arc<str>>,
     /// Those of them that are gone, until that is written.
     gone: BTreeMap<Arc<str>, PodEnd>,
+    /// Since when they are looked at without a gap.
+    since: Option<Timestamp>,
     looked: Option<Timestamp>,
     written: Option<Timestamp>,
 }
 
 impl Recorder {
     fn new(running: BTreeSet<Arc<str>>) -> Self {
-        Self { running, gone: BTreeMap::new(), looked: None, written: None }
+        Self { running, gone: BTreeMap::new(), since: None, looked: None, written: None }
     }
 
     /// What is to be written of the pods that there are now: at most so much as one write takes.
@@ -130,6 +132,9 @@ impl Recorder {
     ) -> PodChanges {
         let is_seen = self.looked.is_some_and(|at| now.duration_since(at) <= SEEN_WITHIN);
         self.looked = Some(now);
+        if !is_seen {
+            self.since = Some(now);
+        }
         for uid in self.running.iter().filter(|uid| !there.contains_key(&***uid)) {
             self.gone.entry(Arc::clone(uid)).or_insert(PodEnd { at: now, is_seen });
         }

@@ -106,7 +106,8 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
 fn open_console(options: ConsoleOptions, setup: &Setup) -> Result<OpenedConsole, ServeError> {
     let own = options.listener.as_ref();
     let (addr, files) = own.map_or((setup.options.http, None), |(addr, files)| (*addr, Some(files)));
-    let access = Access::open(options.token_file.as_deref(), addr, files, setup.options.clock.clone())?;
+    let tls = files.map(|files| (files, &*options.clients));
+    let access = Access::open(options.token_file.as_deref(), addr, tls, setup.options.clock.clone())?;
     let tls = files.map(|files| Tls::for_browsers(files.clone())).transpose()?;
     Ok(OpenedConsole { options, access, own: tls.map(|tls| (addr, tls)) })
 }

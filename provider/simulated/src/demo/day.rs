@@ -23,7 +23,6 @@ use super::recording::Recording;
 use super::told;
 use crate::Simulation;
 use crate::ca_client::GrpcCaClient;
-use stoker_journal::PodChanges;
 use stoker_service::clock::VirtualClock;
 use stoker_service::print::{NotWritten, count, say};
 
@@ -107,7 +106,6 @@ impl Day {
         let door = GrpcCaClient::new(provider, expander);
         let cluster = MemoryCluster::new(Scoring::MostAllocated);
         running.handle.settle().await;
-        running.pods.write(start, &PodChanges::default()).await?;
         Ok(Self {
             autoscaler: Autoscaler::new(door, cluster, settings),
             running,
@@ -173,7 +171,7 @@ impl Day {
             self.pay(&billed);
         }
         self.played.waiting = self.autoscaler.cluster().all_pods().filter(|pod| pod.node.is_none()).count();
-        self.running.pods.write(self.now, &self.recording.changes()).await?;
+        self.running.pods.write((self.start, self.now), &self.recording.changes()).await?;
         self.running.stop().await;
         Ok(self.played)
     }

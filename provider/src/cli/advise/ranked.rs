@@ -131,7 +131,7 @@ impl Ranked {
         text.push('\n');
         text.push_str(&paragraph(
             "note:",
-            "measures overlap: carry one out, and look again. What a commitment pays for is owed until it ends. --policy FILE --apply NEW-FILE [--measure RANK] writes the changed policy for \
+            "measures overlap: carry one out, and look again. --policy FILE --apply NEW-FILE [--measure RANK] writes the changed policy for \
              review.",
         ));
         text

@@ -21,10 +21,14 @@ struct Billed {
     known_seconds: i64,
 }
 
-/// Compares bills with what was spent, and prints what it comes to.
-pub(super) fn run(files: &[PathBuf], reckoned: &Reckoned, format: Format) -> Result<Exit, CliError> {
+/// Compares bills with what was calculated, and prints what it comes to.
+pub(super) fn run(
+    files: &[PathBuf],
+    mut comparison: Comparison,
+    reckoned: &Reckoned,
+    format: Format,
+) -> Result<Exit, CliError> {
     let time = (reckoned.period.from, reckoned.period.until);
-    let mut comparison = Comparison::new(time, reckoned.rows());
     let (mut faults, mut readings) = (BillFaults::default(), Readings::default());
     for file in files {
         read::read(file, &mut comparison, &mut faults, &mut readings)?;
@@ -32,7 +36,7 @@ pub(super) fn run(files: &[PathBuf], reckoned: &Reckoned, format: Format) -> Res
     if !faults.is_empty() {
         return Err(CliError::Bill(faults));
     }
-    let known_seconds = reckoned.known_seconds();
+    let known_seconds = reckoned.known_seconds;
     let billed = Billed { compared: comparison.finish(), readings, time, known_seconds };
     print::print(format, &billed)?;
     Ok(if known_seconds == 0 { Exit::Short } else { Exit::Done })

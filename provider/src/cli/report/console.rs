@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_advice::spend::{By, Idle, KeptDay, Tariff};
+use stoker_advice::spend::{By, Idle, Tariff};
 use stoker_core::base::units::UsdMicros;
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::price::PriceBook;
@@ -13,7 +13,7 @@ use stoker_service::api::console::{Day, Money};
 
 use super::figures::{DayLine, DayPart, Report};
 use super::table::{grids, head, lives, notes};
-use super::{Asked, Billed, Period, USUAL_DAYS, reckon};
+use super::{Apart, Asked, Billed, Period, USUAL_DAYS, summed};
 use crate::cli::exit::CliError;
 
 /// What the last thirty days cost.
@@ -24,18 +24,19 @@ pub(in crate::cli) async fn money(
 ) -> Result<Money, CliError> {
     let tariff = Tariff::new(policy, book, now);
     let (period, before) = Period::last(USUAL_DAYS, now);
-    let asked = Asked { idle: Idle::Separate, by_instance: false, by_workload: false, with_use: true, billed: Billed::AsKept };
-    let reckoned = reckon((reader, now), &tariff, period, asked).await?;
-    let before = reckon((reader, now), &tariff, before, Asked { with_use: false, ..asked }).await?;
-    let report = |by| Report::of(&reckoned, &before, &by, Idle::Separate);
-    let (by_pool, by_namespace) = (report(By::Pool), report(By::Namespace));
+    let asked = Asked { idle: Idle::Separate, apart: Apart::AsKept, with_use: true, billed: Billed::AsKept };
+    let by = [&By::Pool, &By::Namespace];
+    let (reckoned, sums) = summed((reader, now), &tariff, period, asked, &by).await?;
+    let before = summed((reader, now), &tariff, before, Asked { with_use: false, ..asked }, &by).await?;
+    let report = |by| Report::of((&reckoned, &sums), (&before.0, &before.1), by, Idle::Separate);
+    let (by_pool, by_namespace) = (report(&By::Pool), report(&By::Namespace));
     if by_pool.known_seconds == 0 {
         return Ok(Money { head: head(&by_pool), notes: spoken(&by_pool), ..Money::default() });
     }
     let of_namespaces = grids(&by_namespace).into_iter().take(1);
     Ok(Money {
         head: head(&by_pool),
-        days: by_pool.by_day.iter().zip(&reckoned.days).map(|(line, day)| cost(line, day)).collect(),
+        days: by_pool.by_day.iter().map(cost).collect(),
         tables: grids(&by_pool).into_iter().chain(of_namespaces).collect(),
         lines: lives(&by_pool),
         notes: spoken(&by_pool),
@@ -47,10 +48,10 @@ fn spoken(report: &Report) -> Vec<(String, String)> {
 }
 
 /// What a day cost. A day of which nobody knows what nodes did has no cost, rather than none.
-fn cost(line: &DayLine, day: &KeptDay) -> Day {
+fn cost(line: &DayLine) -> Day {
     let part = |part: &DayPart| {
         let name = part.capacity_type.map_or("unused commitments", CapacityType::as_str);
         (name.to_owned(), UsdMicros(part.effective.micro_usd))
     };
-    Day { day: line.day, cost: (day.known_seconds > 0).then(|| line.by_capacity.iter().map(part).collect()) }
+    Day { day: line.day, cost: (line.known_seconds > 0).then(|| line.by_capacity.iter().map(part).collect()) }
 }

@@ -117,15 +117,19 @@ pub(super) fn lines(report: &Report) -> Result<String, CliError> {
     finish(writer)
 }
 
-/// FOCUS rows by day and machine. What is billed is what Stoker reckons, with commitments spread over the hours that they count.
-pub(super) fn focus(days: &[KeptDay], policy: &Policy) -> Result<String, CliError> {
+/// The head of FOCUS rows.
+pub(super) fn focus_head() -> Result<String, CliError> {
     let mut writer = Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS).map_err(failed)?;
-    for KeptDay { day, rows, .. } in days {
-        for row in rows {
-            let cells = Row { day: *day, of: row, policy }.cells();
-            writer.write_record(COLUMNS.map(|column| cells.get(column).cloned().unwrap_or_default())).map_err(failed)?;
-        }
+    finish(writer)
+}
+
+/// FOCUS rows of a day by machine. What is billed is what Stoker reckons, with commitments spread over the hours that they count.
+pub(super) fn focus(KeptDay { day, rows, .. }: &KeptDay, policy: &Policy) -> Result<String, CliError> {
+    let mut writer = Writer::from_writer(Vec::new());
+    for row in rows {
+        let cells = Row { day: *day, of: row, policy }.cells();
+        writer.write_record(COLUMNS.map(|column| cells.get(column).cloned().unwrap_or_default())).map_err(failed)?;
     }
     finish(writer)
 }

@@ -1,6 +1,7 @@
 //! The figures of a report, as programs get them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -107,7 +108,7 @@ pub(super) struct CapacityLine {
 }
 
 /// What a day cost with commitments.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DayLine {
     pub(super) day: Date,
@@ -118,7 +119,7 @@ pub(super) struct DayLine {
 }
 
 /// Of that, one way of buying; `None` for unused commitments.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DayPart {
     pub(super) capacity_type: Option<CapacityType>,
@@ -138,17 +139,62 @@ pub(super) struct MonthLine {
 }
 
 impl MonthLine {
-    fn of(days: &[KeptDay]) -> Option<Self> {
-        Some(Self {
-            month: month_of(days.first()?).strftime("%Y-%m").to_string(),
-            known_seconds: days.iter().map(|day| day.known_seconds).sum(),
-            amounts: total(days.iter().flat_map(|day| &day.rows)).into(),
-        })
+    fn of((month, (known_seconds, figures)): (&Date, &(i64, Figures))) -> Self {
+        let month = month.strftime("%Y-%m").to_string();
+        Self { month, known_seconds: *known_seconds, amounts: (*figures).into() }
     }
 }
 
-fn month_of(day: &KeptDay) -> Date {
-    date(day.day).first_of_month()
+/// Days that were summed up.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    total: Figures,
+    /// By each of what was asked for.
+    lines: Vec<(By, HashMap<String, Figures>)>,
+    states: BTreeMap<Option<NodeState>, Figures>,
+    capacity: BTreeMap<Option<CapacityType>, Figures>,
+    /// By month, with the seconds that are known of each.
+    months: BTreeMap<Date, (i64, Figures)>,
+    days: Vec<DayLine>,
+    /// Whether workloads of one of the days were not kept apart.
+    is_folded: bool,
+}
+
+impl Sums {
+    /// Of no day yet.
+    pub(super) fn by(by: &[&By]) -> Self {
+        let lines = by.iter().map(|by| ((*by).clone(), HashMap::new())).collect();
+        Self { lines, ..Self::default() }
+    }
+
+    /// What was asked to be summed by `by`.
+    pub(super) fn lines(&self, by: &By) -> &HashMap<String, Figures> {
+        static NONE: LazyLock<HashMap<String, Figures>> = LazyLock::new(HashMap::new);
+        self.lines.iter().find(|(known, _)| known == by).map_or(&NONE, |(_, lines)| lines)
+    }
+
+    /// Adds a day. Days come in their order.
+    pub(super) fn add(&mut self, day: &KeptDay) {
+        let of_day = total(&day.rows);
+        let capacity = grouped(&day.rows, Use::capacity_type);
+        let month = self.months.entry(date(day.day).first_of_month()).or_default();
+        month.0 += day.known_seconds;
+        month.1.add(&of_day);
+        for (state, figures) in grouped(&day.rows, Use::state) {
+            self.states.entry(state).or_default().add(&figures);
+        }
+        for (capacity_type, figures) in &capacity {
+            self.capacity.entry(*capacity_type).or_default().add(figures);
+        }
+        for (by, lines) in &mut self.lines {
+            for row in &day.rows {
+                lines.entry(row.key.of.line(by)).or_default().add(&row.figures);
+            }
+        }
+        self.total.add(&of_day);
+        self.days.push(DayLine::of(day, of_day, capacity));
+        self.is_folded |= day.is_folded();
+    }
 }
 
 /// The date of a day, which is counted from 1970.
@@ -157,16 +203,16 @@ fn date(day: i64) -> Date {
 }
 
 impl DayLine {
-    fn of(KeptDay { day, rows, known_seconds, .. }: &KeptDay) -> Self {
+    fn of(day: &KeptDay, total: Figures, by_capacity: BTreeMap<Option<CapacityType>, Figures>) -> Self {
         let part = |(capacity_type, figures): (Option<CapacityType>, Figures)| DayPart {
             capacity_type,
             effective: figures.effective.into(),
         };
         Self {
-            day: date(*day),
-            known_seconds: *known_seconds,
-            effective: total(rows).effective.into(),
-            by_capacity: grouped(rows, Use::capacity_type).into_iter().map(part).collect(),
+            day: date(day.day),
+            known_seconds: day.known_seconds,
+            effective: total.effective.into(),
+            by_capacity: by_capacity.into_iter().map(part).collect(),
         }
     }
 }
@@ -228,29 +274,31 @@ fn rise(now: UsdMicros, before: UsdMicros) -> Option<i64> {
 }
 
 impl Report {
-    pub(super) fn of(reckoned: &Reckoned, before: &Reckoned, by: &By, idle: Idle) -> Self {
-        let Reckoned { period, days, commitments, lives, lives_since } = reckoned;
+    pub(super) fn of(
+        (reckoned, sums): (&Reckoned, &Sums),
+        (before, sums_before): (&Reckoned, &Sums),
+        by: &By,
+        idle: Idle,
+    ) -> Self {
+        let Reckoned { period, commitments, lives, lives_since, .. } = reckoned;
         let Period { from, until } = *period;
-        let all = total(reckoned.rows());
-        let known_before = before.known_seconds();
         // Of a day that is kept folded, workloads have but a part: a rise would be none.
-        let is_folded = matches!(by, By::Workload | By::Label(_)) && before.days.iter().any(KeptDay::is_folded);
-        let lines_before = if is_folded { BTreeMap::new() } else { grouped(before.rows(), |of| of.line(by)) };
-        let line = |(name, figures): (String, Figures)| {
-            let rise_permille = lines_before.get(&name).and_then(|before| rise(figures.effective, before.effective));
+        let is_folded = matches!(by, By::Workload | By::Label(_)) && sums_before.is_folded;
+        let lines_before = (!is_folded).then(|| sums_before.lines(by));
+        let line = |(name, figures): (&String, &Figures)| {
+            let before = lines_before.and_then(|lines| lines.get(name));
+            let rise_permille = before.and_then(|before| rise(figures.effective, before.effective));
             let rose = rise_permille.is_some_and(|rise| rise >= NAMED_RISE);
-            Line { name, amounts: figures.into(), rise_permille, rose }
+            Line { name: name.clone(), amounts: (*figures).into(), rise_permille, rose }
         };
-        let mut lines: Vec<Line> = grouped(reckoned.rows(), |of| of.line(by)).into_iter().map(line).collect();
+        let mut lines: Vec<Line> = sums.lines(by).iter().map(line).collect();
         lines.sort_by(|a, b| (b.amounts.effective.micro_usd, &a.name).cmp(&(a.amounts.effective.micro_usd, &b.name)));
-        let states = grouped(reckoned.rows(), Use::state);
-        let state = |(state, figures): (Option<NodeState>, Figures)| Some(StateLine { state: state?, amounts: figures.into() });
-        let capacity = grouped(reckoned.rows(), Use::capacity_type);
-        let capacity_line = |(capacity_type, figures): (Option<CapacityType>, Figures)| {
-            Some(CapacityLine { capacity_type: capacity_type?, amounts: figures.into() })
+        let state =
+            |(state, figures): (&Option<NodeState>, &Figures)| Some(StateLine { state: (*state)?, amounts: (*figures).into() });
+        let capacity_line = |(capacity_type, figures): (&Option<CapacityType>, &Figures)| {
+            Some(CapacityLine { capacity_type: (*capacity_type)?, amounts: (*figures).into() })
         };
-        let all_before = total(before.rows());
-        let rise_permille = rise(all.effective, all_before.effective);
+        let rise_permille = rise(sums.total.effective, sums_before.total.effective);
         Self {
             from: at(from),
             until: at(until),
@@ -260,26 +308,26 @@ impl Report {
                 Idle::Spread => "spread",
             },
             seconds: until - from,
-            known_seconds: reckoned.known_seconds(),
-            pods_known_seconds: days.iter().map(|day| day.pods_known_seconds).sum(),
-            total: all.into(),
+            known_seconds: reckoned.known_seconds,
+            pods_known_seconds: reckoned.pods_known_seconds,
+            total: sums.total.into(),
             lines,
-            by_state: states.into_iter().filter_map(state).collect(),
-            by_capacity: capacity.into_iter().filter_map(capacity_line).collect(),
-            by_month: days.chunk_by(|a, b| month_of(a) == month_of(b)).filter_map(MonthLine::of).collect(),
-            by_day: days.iter().map(DayLine::of).collect(),
+            by_state: sums.states.iter().filter_map(state).collect(),
+            by_capacity: sums.capacity.iter().filter_map(capacity_line).collect(),
+            by_month: sums.months.iter().map(MonthLine::of).collect(),
+            by_day: sums.days.clone(),
             commitments: commitments.iter().map(CommitmentLine::of).collect(),
             lives: lives.clone(),
             lives_since: at(*lives_since),
-            before: (known_before > 0).then(|| Before {
+            before: (before.known_seconds > 0).then(|| Before {
                 from: at(before.period.from),
                 until: at(before.period.until),
-                known_seconds: known_before,
-                total: all_before.into(),
+                known_seconds: before.known_seconds,
+                total: sums_before.total.into(),
                 rise_permille,
                 rose: rise_permille.is_some_and(|rise| rise >= NAMED_RISE),
             }),
-            unlisted_node_seconds: seconds(all.unlisted_parts),
+            unlisted_node_seconds: seconds(sums.total.unlisted_parts),
             before_after: None,
             unit_costs: Vec::new(),
         }

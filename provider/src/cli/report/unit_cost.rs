@@ -1,7 +1,9 @@
 //! What one request, or a million tokens, costs: by the signals of the policy that count such each second.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
-use stoker_advice::spend::{By, UnitCost, grouped};
+use stoker_advice::spend::{Figures, UnitCost};
 use stoker_core::base::ids::{PoolName, SignalName};
 use stoker_core::base::text::with_causes;
 use stoker_core::policy::Policy;
@@ -30,17 +32,21 @@ pub(super) struct UnitCostLine {
     unknown_because: Option<String>,
 }
 
-/// Asks for every signal of the policy that counts something each second.
+/// Asks for every signal of the policy that counts something each second; `pools` is what each pool cost.
 ///
 /// # Errors
 /// Where none does.
-pub(super) async fn of(asker: &Asker, policy: &Policy, reckoned: &Reckoned) -> Result<Vec<UnitCostLine>, CliError> {
+pub(super) async fn of(
+    asker: &Asker,
+    policy: &Policy,
+    reckoned: &Reckoned,
+    pools: &HashMap<String, Figures>,
+) -> Result<Vec<UnitCostLine>, CliError> {
     if !policy.pools.iter().flat_map(|pool| &pool.signals).any(|signal| signal.per_second.is_some()) {
         let cure = "write what one counts each second, such as perSecond: requests";
         return Err(CliError::Usage(format!("--unit-cost: no signal of the policy has perSecond: {cure}")));
     }
-    let pools = grouped(reckoned.rows(), |of| of.line(&By::Pool));
-    let (period, known) = (reckoned.period, reckoned.known_seconds());
+    let (period, known) = (reckoned.period, reckoned.known_seconds);
     let mut lines = Vec::new();
     for (pool, signal) in policy.pools.iter().flat_map(|pool| pool.signals.iter().map(move |signal| (pool, signal))) {
         let Some(unit) = &signal.per_second else { continue };

@@ -1,7 +1,8 @@
 //! The GPU pods that a journal has, as a demand.
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_journal::{Journal, Place, PodSpan, RecordedPod};
+use stoker_advice::spend::Known;
+use stoker_journal::{Journal, Place, RecordedPod};
 use stoker_service::print::count;
 use stoker_sim::demand::{Pod, Resources, Service};
 
@@ -20,6 +21,21 @@ pub(super) struct Asked {
     pub(super) until: Option<Timestamp>,
     /// So many days before the end, where no beginning is given.
     pub(super) days: Option<u32>,
+}
+
+/// A time that is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Window {
+    since: Timestamp,
+    until: Timestamp,
+}
+
+impl Window {
+    /// From when until when pods were recorded, with gaps or without.
+    fn of(Known(known): &Known) -> Option<Self> {
+        let second = |second: i64| Timestamp::from_second(second).ok();
+        Some(Self { since: second(known.first()?.0)?, until: second(known.last()?.1)? })
+    }
 }
 
 /// What a journal has, or a Prometheus.
@@ -47,7 +63,8 @@ pub(super) async fn read(place: Place, asked: &Asked) -> Result<Recorded, CliErr
         let place = format!("journal {}", reader.location());
         CliError::NotFound(NotFound { what: "GPU pod", name: String::new(), place, cure: Some(cure) })
     };
-    let Some(known) = reader.pod_span().await? else {
+    let known = reader.pods_known().await?;
+    let Some(recorded) = Window::of(&known) else {
         return Err(none(
             "pods are recorded from this release on, by a service that follows a Kubernetes cluster: run it there for a day, or give pods \
              with --workload FILE"
@@ -59,9 +76,11 @@ pub(super) async fn read(place: Place, asked: &Asked) -> Result<Recorded, CliErr
     {
         return Err(CliError::Usage(format!("--since {since} is not before --until {until}: swap them, or leave one out")));
     }
-    let Some((window, mut notes)) = window(known, asked) else {
-        return Err(none(format!("it has them from {} to {}; ask for a time within that", known.since, known.until)));
+    let Some((window, mut notes)) = window(recorded, asked) else {
+        let Window { since, until } = recorded;
+        return Err(none(format!("it has them from {since} to {until}; ask for a time within that")));
     };
+    notes.extend(unknown(&known, window));
     let (mut pods, mut left_out) = (Vec::new(), LeftOut::default());
     let (mut running, mut unseen) = (0_u64, 0_u64);
     let each = |recorded: RecordedPod| match playable(&recorded, window) {
@@ -90,8 +109,17 @@ pub(in crate::cli) fn still_running(pods: u64) -> String {
     format!("still running at the end, and played until then: {}", count(pods, "pod"))
 }
 
+/// What is said of time in which pods were not recorded.
+fn unknown(known: &Known, Window { since, until }: Window) -> Option<String> {
+    let (from, until) = (since.as_second(), until.as_second());
+    let missing = SignedDuration::from_secs(until - from - known.seconds(from, until));
+    missing
+        .is_positive()
+        .then(|| format!("nobody looked at pods for {missing:#} of that time: those that came and went in it are missing"))
+}
+
 /// What is played of the time in which pods are known, and what is said of it; `None` where that is nothing.
-fn window(known: PodSpan, asked: &Asked) -> Option<(PodSpan, Vec<String>)> {
+fn window(known: Window, asked: &Asked) -> Option<(Window, Vec<String>)> {
     let until = asked.until.unwrap_or(known.until).min(known.until);
     let days = SignedDuration::from_hours(24 * i64::from(asked.days.unwrap_or(DAYS)));
     let wanted = asked.since.unwrap_or_else(|| until.saturating_sub(days).unwrap_or(Timestamp::MIN));
@@ -103,11 +131,11 @@ fn window(known: PodSpan, asked: &Asked) -> Option<(PodSpan, Vec<String>)> {
     if asked.until.is_some_and(|asked| asked > until) {
         notes.push(format!("the journal has GPU pods until {}, not of the time after", known.until));
     }
-    (since < until).then_some((PodSpan { since, until }, notes))
+    (since < until).then_some((Window { since, until }, notes))
 }
 
 /// The pod with times from the start of the window; or why it cannot be played.
-fn playable(recorded: &RecordedPod, PodSpan { since, until }: PodSpan) -> Result<Pod, &'static str> {
+fn playable(recorded: &RecordedPod, Window { since, until }: Window) -> Result<Pod, &'static str> {
     let Some(gpus) = recorded.gpus else {
         return Err("GPUs by a resource claim, which does not say how many");
     };
@@ -151,8 +179,8 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + hour * 3_600).unwrap()
     }
 
-    fn span(since: i64, until: i64) -> PodSpan {
-        PodSpan { since: at(since), until: at(until) }
+    fn span(since: i64, until: i64) -> Window {
+        Window { since: at(since), until: at(until) }
     }
 
     fn pod(created: i64, bound: i64, end: Option<i64>) -> RecordedPod {

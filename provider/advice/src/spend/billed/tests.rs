@@ -72,7 +72,8 @@ fn other<'a>(id: &'a str, category: ChargeCategory, service: &'a str, dollars: &
 
 /// A comparison of the first day, of charges that are all different.
 fn compared(rows: &[DayRow], charges: &[Charge<'_>]) -> Compared {
-    let mut comparison = Comparison::new((0, 24 * HOUR), rows);
+    let mut comparison = Comparison::new((0, 24 * HOUR));
+    comparison.calculated(rows);
     for (charge, mark) in charges.iter().zip(0..) {
         comparison.add(charge, || mark);
     }
@@ -233,7 +234,8 @@ fn rounding_is_a_part_of_its_own() {
 #[test]
 fn a_charge_of_a_machine_counts_once() {
     let rows = [ran("aws:///use1-az1/i-0", CapacityType::Spot, 1, [100, 100, 100])];
-    let mut comparison = Comparison::new((0, 24 * HOUR), &rows);
+    let mut comparison = Comparison::new((0, 24 * HOUR));
+    comparison.calculated(&rows);
     for mark in [1, 1, 2] {
         comparison.add(&usage("i-0", "0.5", ["0.5"; 4]), || mark);
         comparison.add(&other("", ChargeCategory::Tax, "", "1"), || panic!("nobody asks"));
@@ -304,7 +306,8 @@ fn machines_are_known_by_what_clouds_call_them() {
 fn absurd_bills_add_up_or_reach_an_end() {
     let rows = [ran("aws:///use1-az1/i-0", CapacityType::OnDemand, 1, [100, 100, 100])];
     for amount in ["999999999999.999999", "-999999999999.999999", "-0.1", "1e-18"] {
-        let mut comparison = Comparison::new((0, 24 * HOUR), &rows);
+        let mut comparison = Comparison::new((0, 24 * HOUR));
+        comparison.calculated(&rows);
         for mark in 0..50 {
             comparison.add(&usage("i-0", amount, [amount, "-7", amount, "3"]), || mark);
             comparison.add(&Charge { time: (i64::MIN / 8, i64::MAX / 8), ..usage("i-2", "1", [amount; 4]) }, || mark);

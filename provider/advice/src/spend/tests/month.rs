@@ -116,6 +116,11 @@ fn a_month_with_sharing_a_reclaim_and_a_commitment_half_used() {
     // Two months, 5 + 6 + 48 + 11.5 hours, and ten minutes.
     assert_eq!(all.node_parts, (1_440 * H + 70 * H + H / 2 + 600) * PARTS);
 
+    // The reserved node pays for 384 × $32 of node 0; without it, 336 × $32 less would be spent.
+    assert_eq!(all.covered, dollars(1_228_800));
+    let web = grouped(&rows, |of| of.line(&By::Namespace))["web"];
+    assert_eq!((web.cash(), web.cash_parts()), (dollars(1_075_200), 336 * H * PARTS));
+
     let unused = ("unused commitments", 7_680_000_000);
     let by_namespace = [
         ("web", 18_432_000_000),

@@ -23,8 +23,12 @@ async fn a_pod_takes_some_four_hundred_bytes() {
             (first..).take(MOST_PODS).map(|n| pod(n.wrapping_mul(2_654_435_761), i64::from(n) / 40)).collect();
         let begun = Instant::now();
         let ended = came.iter().map(|pod| (Arc::clone(&pod.uid), PodEnd { at: pod.bound, is_seen: true })).collect();
-        journal.pods().write(pod(0, 0).created, &PodChanges { came, ..PodChanges::default() }).await.unwrap();
-        journal.pods().write(pod(0, 0).created, &PodChanges { came: Vec::new(), ended }).await.unwrap();
+        journal
+            .pods()
+            .write((pod(0, 0).created, pod(0, 0).created), &PodChanges { came, ..PodChanges::default() })
+            .await
+            .unwrap();
+        journal.pods().write((pod(0, 0).created, pod(0, 0).created), &PodChanges { came: Vec::new(), ended }).await.unwrap();
         longest = longest.max(begun.elapsed());
     }
     let each = (size().await - before) / i64::from(pods);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::{HeaderMap, header};
 use blake3::Hash;
@@ -10,7 +10,7 @@ use stoker_core::base::text::with_causes;
 
 use crate::clock::Clock;
 use crate::files::{self, read_text};
-use crate::listener::TlsFiles;
+use crate::listener::{PROBE_PREFIX, PeerInfo, TlsFiles};
 
 /// The cookie of a browser that has shown the token.
 const COOKIE: &str = "stoker_console";
@@ -49,6 +49,8 @@ pub enum NoAccess {
 #[derive(Debug)]
 pub(crate) struct Access {
     rule: Rule,
+    /// Whom certificates must name, where they are asked for; empty is anyone.
+    clients: Option<Arc<[String]>>,
     /// Signs the sessions of this process: after a restart browsers show the token again.
     key: [u8; blake3::KEY_LEN],
     /// Whether sessions go over TLS alone.
@@ -64,8 +66,8 @@ enum Rule {
     ThisMachine,
     /// Whoever shows the token of that file.
     Token(PathBuf),
-    /// Whoever connects: it takes a certificate to do so.
-    Connected,
+    /// Whoever has a certificate.
+    Certificate,
 }
 
 /// What a request may see.
@@ -75,6 +77,10 @@ pub(crate) enum Admission {
     Granted,
     /// Nothing until the token is shown.
     TokenMissing,
+    /// Nothing: another token was shown.
+    TokenWrong,
+    /// Nothing: the certificate names none of those who may read.
+    OtherClient,
     /// Nothing: a name of another machine leads here, as a web page could arrange.
     OtherHost,
     /// Nothing: the token cannot be read; says why.
@@ -82,28 +88,29 @@ pub(crate) enum Admission {
 }
 
 impl Access {
-    /// The rule for a console that listens there, over TLS with such files where it has some.
+    /// The rule for a console that listens there, over TLS with such files, for such clients, where it has some.
     ///
     /// # Errors
     /// Where anyone could read it, or the token is none.
     pub(crate) fn open(
         token_file: Option<&Path>,
         listen: SocketAddr,
-        tls: Option<&TlsFiles>,
+        tls: Option<(&TlsFiles, &[String])>,
         clock: Clock,
     ) -> Result<Self, NoAccess> {
+        let clients = tls.filter(|(files, _)| files.client_ca.is_some()).map(|(_, clients)| Arc::from(clients));
         let rule = match token_file {
             Some(file) => {
                 token(file)?;
                 Rule::Token(file.to_owned())
             }
-            None if tls.is_some_and(|files| files.client_ca.is_some()) => Rule::Connected,
+            None if clients.is_some() => Rule::Certificate,
             None if listen.ip().to_canonical().is_loopback() => Rule::ThisMachine,
             None => return Err(NoAccess::Open(listen)),
         };
         let mut key = [0; blake3::KEY_LEN];
         getrandom::fill(&mut key).map_err(|error| NoAccess::Random(error.to_string()))?;
-        Ok(Self { rule, key, is_tls: tls.is_some(), fault: Mutex::default(), clock })
+        Ok(Self { rule, clients, key, is_tls: tls.is_some(), fault: Mutex::default(), clock })
     }
 
     /// Why nobody is let in, as it was when somebody last asked.
@@ -130,16 +137,24 @@ impl Access {
     }
 
     /// Whether a request may ask for anything at all.
-    pub(crate) fn host(&self, headers: &HeaderMap) -> Admission {
+    pub(crate) fn host(&self, headers: &HeaderMap, peer: Option<&PeerInfo>) -> Admission {
+        match &self.clients {
+            Some(clients) if !is_client(clients, peer) => return Admission::OtherClient,
+            Some(_) | None => {}
+        }
         match self.rule {
             Rule::ThisMachine if !is_this_machine(headers) => Admission::OtherHost,
-            Rule::ThisMachine | Rule::Token(_) | Rule::Connected => Admission::Granted,
+            Rule::ThisMachine | Rule::Token(_) | Rule::Certificate => Admission::Granted,
         }
     }
 
     /// What a request may see, by what it shows. Reads a file.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> Admission {
-        let Rule::Token(file) = &self.rule else { return self.host(headers) };
+    pub(crate) fn admit(&self, headers: &HeaderMap, peer: Option<&PeerInfo>) -> Admission {
+        let admission = self.host(headers, peer);
+        let Rule::Token(file) = &self.rule else { return admission };
+        if admission != Admission::Granted {
+            return admission;
+        }
         let token = match self.token(file) {
             Ok(token) => token,
             Err(why) => return Admission::Unknown(why),
@@ -149,6 +164,8 @@ impl Access {
         let is_token = shown.is_some_and(|shown| blake3::hash(shown.trim().as_bytes()) == token);
         if is_token || cookies(headers).any(|session| self.is_session(session, token)) {
             Admission::Granted
+        } else if shown.is_some() {
+            Admission::TokenWrong
         } else {
             Admission::TokenMissing
         }
@@ -210,6 +227,13 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     cookies.flat_map(|value| value.split(';')).filter_map(|one| one.trim().strip_prefix(COOKIE)?.strip_prefix('='))
 }
 
+/// Whether a connection's certificate names one of those who may read. Every node has the key of a probe: that is nobody.
+fn is_client(clients: &[String], peer: Option<&PeerInfo>) -> bool {
+    let names = peer.map_or(&[][..], |peer| &peer.identities);
+    let is_probe = names.iter().any(|name| name.starts_with(PROBE_PREFIX));
+    !is_probe && (clients.is_empty() || names.iter().any(|name| clients.contains(name)))
+}
+
 /// Whether a request names this machine as a person at it does: a page of another site can have its own name lead here, and would then be
 /// let read the answers.
 fn is_this_machine(headers: &HeaderMap) -> bool {
@@ -225,8 +249,6 @@ fn is_this_machine(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use axum::http::HeaderValue;
     use jiff::{SignedDuration, Timestamp};
     use tempfile::TempDir;
@@ -277,29 +299,58 @@ mod tests {
             client_ca: client_ca.map(Into::into),
             denied_serials: None,
         };
-        let access = Access::open(None, addr("0.0.0.0:8088"), Some(&files(Some("ca.crt"))), Clock::system()).unwrap();
-        assert_eq!((access.has_token(), access.admit(&HeaderMap::new())), (false, Admission::Granted));
-        assert!(Access::open(None, addr("0.0.0.0:8088"), Some(&files(None)), Clock::system()).is_err());
-        let over_tls = Access::open(Some(&file), addr("0.0.0.0:8088"), Some(&files(None)), Clock::system()).unwrap();
+        let access = Access::open(None, addr("0.0.0.0:8088"), Some((&files(Some("ca.crt")), &[])), Clock::system()).unwrap();
+        assert_eq!((access.has_token(), access.admit(&HeaderMap::new(), None)), (false, Admission::Granted));
+        assert!(Access::open(None, addr("0.0.0.0:8088"), Some((&files(None), &[])), Clock::system()).is_err());
+        let over_tls = Access::open(Some(&file), addr("0.0.0.0:8088"), Some((&files(None), &[])), Clock::system()).unwrap();
         assert!(over_tls.session(TOKEN, &HeaderMap::new()).unwrap().unwrap().ends_with("; Secure"));
-        assert_eq!(over_tls.admit(&HeaderMap::new()), Admission::TokenMissing);
+        assert_eq!(over_tls.admit(&HeaderMap::new(), None), Admission::TokenMissing);
         let missing = Access::open(Some(Path::new("/nowhere/token")), addr("127.0.0.1:0"), None, Clock::system());
         assert!(matches!(missing, Err(NoAccess::Read(..))));
+    }
+
+    /// Any certificate of the authority, or one that names somebody; never a probe's. With a token, both are asked for.
+    #[test]
+    fn certificates_open_it_by_the_names_that_may_read() {
+        let files =
+            TlsFiles { cert: "tls.crt".into(), key: "tls.key".into(), client_ca: Some("ca.crt".into()), denied_serials: None };
+        let peer = |names: &[&str]| {
+            let mut peer = PeerInfo::in_process(addr("10.0.0.7:1"));
+            peer.identities = names.iter().map(|name| (*name).to_owned()).collect();
+            peer
+        };
+        let (_dir, file) = with_token(TOKEN);
+        let open = |token: Option<&Path>, clients: &[String]| {
+            Access::open(token, addr("0.0.0.0:8443"), Some((&files, clients)), Clock::system()).unwrap()
+        };
+        let admit = |access: &Access, names: &[&str]| access.admit(&HeaderMap::new(), Some(&peer(names)));
+        let anyone = open(None, &[]);
+        assert_eq!([admit(&anyone, &["ops"]), admit(&anyone, &[])], [Admission::Granted, Admission::Granted]);
+        assert_eq!(admit(&anyone, &["ops", "probe:node-1"]), Admission::OtherClient);
+        let named = open(None, &["ops".to_owned(), "oncall".to_owned()]);
+        assert_eq!([admit(&named, &["x", "oncall"]), admit(&named, &["ops"])], [Admission::Granted, Admission::Granted]);
+        assert_eq!([admit(&named, &["ops2"]), admit(&named, &[])], [Admission::OtherClient, Admission::OtherClient]);
+        assert_eq!(named.admit(&HeaderMap::new(), None), Admission::OtherClient);
+        let both = open(Some(&file), &["ops".to_owned()]);
+        let shown = headers(&[("authorization", &format!("Bearer {TOKEN}"))]);
+        assert_eq!(both.admit(&shown, Some(&peer(&["ops"]))), Admission::Granted);
+        assert_eq!(both.admit(&shown, Some(&peer(&["x"]))), Admission::OtherClient);
+        assert_eq!(admit(&both, &["ops"]), Admission::TokenMissing);
     }
 
     #[test]
     fn on_loopback_only_names_of_this_machine_are_answered() {
         let access = Access::open(None, addr("127.0.0.1:8088"), None, Clock::system()).unwrap();
         for host in ["localhost", "localhost:8088", "LOCALHOST:1", "127.0.0.1:8088", "[::1]:8088", "[::1]"] {
-            assert_eq!(access.admit(&headers(&[("host", host)])), Admission::Granted, "{host}");
+            assert_eq!(access.admit(&headers(&[("host", host)]), None), Admission::Granted, "{host}");
         }
         for host in ["evil.example", "evil.example:8088", "localhost.evil.example", "127.0.0.1.evil.example:8088", "", "::1"] {
-            assert_eq!(access.admit(&headers(&[("host", host)])), Admission::OtherHost, "{host}");
+            assert_eq!(access.admit(&headers(&[("host", host)]), None), Admission::OtherHost, "{host}");
         }
-        assert_eq!(access.admit(&HeaderMap::new()), Admission::OtherHost);
+        assert_eq!(access.admit(&HeaderMap::new(), None), Admission::OtherHost);
         let mut two = headers(&[("host", "localhost")]);
         two.append("host", HeaderValue::from_static("evil.example"));
-        assert_eq!(access.admit(&two), Admission::OtherHost);
+        assert_eq!(access.admit(&two, None), Admission::OtherHost);
         // It has no sessions.
         assert_eq!(access.session(TOKEN, &HeaderMap::new()), Ok(None));
     }
@@ -310,13 +361,16 @@ mod tests {
         let moved = VirtualClock::new(Timestamp::UNIX_EPOCH);
         let clock = Clock::Virtual(Arc::clone(&moved));
         let access = Access::open(Some(&file), addr("0.0.0.0:8088"), None, clock.clone()).unwrap();
-        let admit = |pairs: &[(&'static str, &str)]| access.admit(&headers(pairs));
+        let admit = |pairs: &[(&'static str, &str)]| access.admit(&headers(pairs), None);
         assert_eq!(admit(&[("host", "stoker.example")]), Admission::TokenMissing);
         for scheme in ["Bearer", "bearer"] {
             assert_eq!(admit(&[("authorization", &format!("{scheme} {TOKEN}"))]), Admission::Granted);
         }
-        for wrong in [format!("Bearer {TOKEN}x"), "Bearer ".to_owned(), TOKEN.to_owned(), format!("Basic {TOKEN}")] {
-            assert_eq!(admit(&[("authorization", &wrong)]), Admission::TokenMissing, "{wrong}");
+        for wrong in [format!("Bearer {TOKEN}x"), "Bearer ".to_owned()] {
+            assert_eq!(admit(&[("authorization", &wrong)]), Admission::TokenWrong, "{wrong}");
+        }
+        for none in [TOKEN.to_owned(), format!("Basic {TOKEN}")] {
+            assert_eq!(admit(&[("authorization", &none)]), Admission::TokenMissing, "{none}");
         }
 
         assert_eq!(access.session("another-token-of-16", &HeaderMap::new()), Ok(None));
@@ -335,7 +389,7 @@ mod tests {
         }
         // Another process signs with another key.
         let other = Access::open(Some(&file), addr("0.0.0.0:8088"), None, clock.clone()).unwrap();
-        assert_eq!(other.admit(&headers(&[("cookie", session)])), Admission::TokenMissing);
+        assert_eq!(other.admit(&headers(&[("cookie", session)]), None), Admission::TokenMissing);
 
         // A session ends, and a new token ends those of the old one.
         moved.advance_to(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(SESSION - 1));

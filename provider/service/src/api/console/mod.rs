@@ -20,7 +20,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -28,6 +27,7 @@ use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::sse::{Event, Sse};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use futures::{Stream, StreamExt as _, stream};
 use maud::Markup;
 use stoker_core::policy::Policy;
@@ -47,7 +47,7 @@ use self::page::{Page, form_value};
 use self::pages::money::{Kept, Made};
 use crate::api::side::{Condition, LONGEST_ANSWER};
 use crate::clock::Clock;
-use crate::listener::TlsFiles;
+use crate::listener::{PeerInfo, Seldom, TlsFiles};
 use crate::publish::picture::Picture;
 
 /// Pages may load what this program serves, and nothing else; no script and no style stands in a page.
@@ -63,6 +63,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Longest form: a token.
 const LONGEST_FORM: usize = 8 << 10;
 
+/// How long whoever showed a wrong token waits for the answer. An address has 16 connections at a time.
+const WRONG_TOKEN: Duration = Duration::from_secs(1);
+
 /// How long the page of money waits for a report that is not there yet.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -73,6 +76,8 @@ pub struct ConsoleOptions {
     pub token_file: Option<PathBuf>,
     /// An address of its own, and the certificates there; on the side port when absent.
     pub listener: Option<(SocketAddr, TlsFiles)>,
+    /// Whom the certificates of browsers must name, where they are asked for; empty is anyone.
+    pub clients: Arc<[String]>,
     /// Puts the journal and the policy into words.
     pub text: Arc<dyn ConsoleText>,
 }
@@ -104,6 +109,8 @@ pub struct Console {
     money: Kept,
     /// Who may be sent updates.
     streams: Arc<Semaphore>,
+    /// Of wrong tokens, so many a second are logged.
+    wrong_tokens: Seldom,
 }
 
 impl fmt::Debug for Console {
@@ -117,7 +124,15 @@ impl Console {
     /// the port serves.
     pub(crate) fn new(access: Arc<Access>, sources: Sources, streams: usize) -> Self {
         let streams = Arc::new(Semaphore::new(streams.max(1)));
-        Self { access, sources, beat: Mutex::default(), history: History::default(), money: Kept::default(), streams }
+        Self {
+            access,
+            sources,
+            beat: Mutex::default(),
+            history: History::default(),
+            money: Kept::default(),
+            streams,
+            wrong_tokens: Seldom::default(),
+        }
     }
 
     /// Keeps what nodes cost, for the last hour's picture.
@@ -126,6 +141,15 @@ impl Console {
             self.history.add(Sample::of(&self.beat().picture));
             sleep(history::EVERY).await;
         }
+    }
+
+    /// Logs that somebody showed another token, and lets them wait for the answer: who guesses gets few tries.
+    async fn token_was_wrong(&self, peer: Option<&PeerInfo>) {
+        if let Some(unlogged) = self.wrong_tokens.unlogged() {
+            let remote = peer.map(|peer| peer.remote.to_string()).unwrap_or_default();
+            tracing::warn!(remote, unlogged, "somebody showed the console a wrong token");
+        }
+        sleep(WRONG_TOKEN).await;
     }
 
     /// Its pages. Streams of updates end with `stop`.
@@ -250,19 +274,28 @@ async fn guard(State(served): State<Served>, request: Request, next: Next) -> Re
     let is_open = path == "/console/login" || path.starts_with("/console/assets/");
     let is_browser = accepts_html(request.headers());
     let (console, headers) = (Arc::clone(&served.console), request.headers().clone());
+    let peer = request.extensions().get::<PeerInfo>().cloned();
     let admission = if is_open {
-        console.access.host(&headers)
+        console.access.host(&headers, peer.as_ref())
     } else {
+        let peer = peer.clone();
         // A file is read.
-        let admitted = tokio::task::spawn_blocking(move || console.access.admit(&headers));
+        let admitted = tokio::task::spawn_blocking(move || console.access.admit(&headers, peer.as_ref()));
         admitted.await.unwrap_or_else(|error| Admission::Unknown(error.to_string()))
     };
     match admission {
         Admission::Granted => next.run(request).await,
         Admission::TokenMissing if is_browser => Redirect::to("/console/login").into_response(),
-        Admission::TokenMissing => {
+        Admission::TokenMissing | Admission::TokenWrong => {
+            if admission == Admission::TokenWrong {
+                served.console.token_was_wrong(peer.as_ref()).await;
+            }
             let cure = "the console needs the token: send `Authorization: Bearer TOKEN`, or sign in at /console/login\n";
             (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], cure).into_response()
+        }
+        Admission::OtherClient => {
+            let why = "Its name is not among those of --console-client, or it is that of a probe.";
+            (StatusCode::FORBIDDEN, Html(frame::refused("Another certificate", why).into_string())).into_response()
         }
         Admission::OtherHost => {
             let why = "The console without a token answers to localhost, 127.0.0.1 and [::1] alone: open it by one of these names, or \
@@ -344,7 +377,7 @@ async fn login_page(State(served): State<Served>) -> Response {
     }
 }
 
-async fn login(State(served): State<Served>, headers: HeaderMap, form: Bytes) -> Response {
+async fn login(State(served): State<Served>, peer: Option<Extension<PeerInfo>>, headers: HeaderMap, form: Bytes) -> Response {
     if form.len() > LONGEST_FORM {
         return (StatusCode::PAYLOAD_TOO_LARGE, "a form of a token is shorter\n").into_response();
     }
@@ -355,7 +388,10 @@ async fn login(State(served): State<Served>, headers: HeaderMap, form: Bytes) ->
     let said = |status: StatusCode, fault: &str| (status, Html(frame::login(Some(fault)).into_string())).into_response();
     match session.await.map_err(|error| error.to_string()).flatten() {
         Ok(Some(cookie)) => ([(header::SET_COOKIE, cookie)], Redirect::to("/console")).into_response(),
-        Ok(None) => said(StatusCode::FORBIDDEN, "That is not the token."),
+        Ok(None) => {
+            served.console.token_was_wrong(peer.as_deref()).await;
+            said(StatusCode::FORBIDDEN, "That is not the token.")
+        }
         Err(_) => said(StatusCode::SERVICE_UNAVAILABLE, "The token cannot be read; the log says why."),
     }
 }

@@ -64,7 +64,7 @@ fn plain(uid: &str, pod: Pod<'_>) -> RecordedPod {
 /// One look, and what it says written down. What came, and what ended.
 async fn look(recorder: &mut Recorder, journal: &Journal, second: i64, pods: &GpuPods) -> (usize, Vec<PodEnd>) {
     let changes = recorder.look(at(second), &there(pods, &Guests::new()), plain);
-    journal.pods().write(at(second), &changes).await.unwrap();
+    journal.pods().write((recorder.since.unwrap(), at(second)), &changes).await.unwrap();
     recorder.written(at(second), &changes);
     (changes.came.len(), changes.ended.into_values().collect())
 }
@@ -95,7 +95,7 @@ async fn a_pod_is_written_when_it_comes_and_when_it_is_gone() {
     };
     let changes = recorder.look(at(710), &there(&pods(&["d", "e"]), &guests), of_guest);
     assert_eq!((changes.came.len(), &*changes.came[0].uid), (1, "g"));
-    journal.pods().write(at(710), &changes).await.unwrap();
+    journal.pods().write((at(710), at(710)), &changes).await.unwrap();
     recorder.written(at(710), &changes);
     assert_eq!(look(&mut recorder, &journal, 715, &pods(&["d", "e"])).await, (0, vec![seen(715)]));
     let mut ends = Vec::new();
@@ -110,6 +110,12 @@ async fn a_pod_is_written_when_it_comes_and_when_it_is_gone() {
         ("g", Some(seen(715))),
     ];
     assert_eq!(ends, all.map(|(uid, end)| (uid.to_owned(), end)));
+    // What was not seen for ten minutes is no gap, half an hour is one.
+    look(&mut recorder, &journal, 2_600, &pods(&["d", "e"])).await;
+    look(&mut recorder, &journal, 2_605, &pods(&["d", "e", "f"])).await;
+    let second = |second: i64| at(second).as_second();
+    let known = [(second(60), second(715)), (second(2_600), second(2_605))];
+    assert_eq!(journal.reader().pods_known().await.unwrap().0, known);
 }
 
 /// A journal that could not be written has it all once it can, with the ends as they were seen.
@@ -220,6 +226,6 @@ async fn what_the_api_server_lists_is_in_the_journal() {
     let [row] = rows.as_slice() else { panic!("{rows:?}") };
     assert_eq!((&*row.name, &*row.uid, row.node.as_str(), row.pool.as_deref()), ("ml/p", "u", "n", Some("dev")));
     assert_eq!((row.models.as_slice(), row.gpus, row.milli_cpu, row.end), (&["L4".to_owned()][..], Some(1), 2_000, None));
-    assert!(journal.reader().pod_span().await.unwrap().is_some());
+    assert!(!journal.reader().pods_known().await.unwrap().0.is_empty());
     following.abort();
 }

@@ -1,4 +1,6 @@
 //! Measures that are found from what was spent: spot, another region, weekends, windows, idle nodes, warm floors and pods without GPU.
+//!
+//! What a commitment paid for is owed until it ends: only what was paid beside commitments can be saved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +38,7 @@ pub(super) fn measures(found: &Found<'_>) -> Vec<Measure> {
     measures.extend(weekends(found));
     measures.extend(windows(found));
     measures.extend(free_nodes(found));
-    measures.extend(found.without_gpu.iter().map(|(pool, of)| without_gpu(pool, of, found.spent.1)));
+    measures.extend(without_gpu(found));
     measures
 }
 
@@ -47,6 +49,14 @@ fn rows<'a>(found: &'a Found<'_>) -> impl Iterator<Item = &'a DayRow> {
 /// Sums of nodes by what `key` says of them; what it says nothing of is left out.
 fn summed<'a, K: Ord>(found: &'a Found<'_>, key: impl Fn(&'a Use) -> Option<K>) -> BTreeMap<K, Figures> {
     grouped(rows(found), key).into_iter().filter_map(|(key, figures)| Some((key?, figures))).collect()
+}
+
+/// Idle nodes of each pool.
+fn idle<'a>(found: &'a Found<'_>) -> BTreeMap<&'a PoolName, Figures> {
+    summed(found, |of| match of {
+        Use::Nodes { pool, state: NodeState::Idle, .. } => Some(pool),
+        _ => None,
+    })
 }
 
 /// An hour, in parts of a second.
@@ -75,7 +85,7 @@ fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
     for ((pool, place), figures) in paid {
         let spot = Market { place: place.clone(), capacity_type: CapacityType::Spot };
         let Ok(quote) = usable(found.prices.entry(&spot), Wall(found.now)) else { continue };
-        let (cost, as_spot) = (i128::from(figures.effective.0), cost_of(quote.price, figures.node_parts));
+        let (cost, as_spot) = (i128::from(figures.cash().0), cost_of(quote.price, figures.cash_parts()));
         if as_spot < cost {
             let sum = pools.entry(pool).or_default();
             *sum = (sum.0 + cost, sum.1 + as_spot);
@@ -125,7 +135,7 @@ fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
             )
         };
         Measure {
-            saved_per_month: a_month((figures.effective.0.into(), found.spent.1)).into(),
+            saved_per_month: a_month((figures.cash().0.into(), found.spent.1)).into(),
             is_upper_bound: true,
             what,
             of: format!("pool {pool}"),
@@ -140,12 +150,8 @@ fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
 
 /// Pools in which every free node waits as long, and dear ones need not.
 fn windows(found: &Found<'_>) -> Vec<Measure> {
-    let idle = summed(found, |of| match of {
-        Use::Nodes { pool, state: NodeState::Idle, .. } => Some(pool),
-        _ => None,
-    });
     let measure = |(name, figures): (&PoolName, Figures)| {
-        let cost = i128::from(figures.effective.0);
+        let cost = i128::from(figures.contracted.0);
         let (pool, path) = pool(found.policy, name)?;
         let fixed = pool.stabilization.as_ref().filter(|of| of.window == Window::Fixed)?;
         let per_hour = (cost * hour()).checked_div(figures.node_parts.into())?;
@@ -155,7 +161,7 @@ fn windows(found: &Found<'_>) -> Vec<Measure> {
         let is_released = |how: Option<(End, i64)>| how.is_some_and(|(end, _)| end == End::Released);
         let released = found.lives.iter().filter(|life| life.pool == *name && is_released(life.end)).count();
         let each = per_hour.over_seconds(shorter.as_secs());
-        let saved = (i128::from(each.0) * i128::try_from(released).ok()?).min(cost);
+        let saved = (i128::from(each.0) * i128::try_from(released).ok()?).min(figures.cash().0.into());
         Some(Measure {
             saved_per_month: a_month((saved, found.spent.1)).into(),
             is_upper_bound: true,
@@ -173,30 +179,38 @@ fn windows(found: &Found<'_>) -> Vec<Measure> {
             edits: vec![Edit::Set(path.key("stabilization").key("window"), json!("equalCost"))],
         })
     };
-    idle.into_iter().filter_map(measure).collect()
+    idle(found).into_iter().filter_map(measure).collect()
 }
 
 /// Pods that ask for no GPU and keep a node that nothing else needs.
-fn without_gpu(pool: &PoolName, of: &WithoutGpu, known_hours: i64) -> Measure {
-    let namespaces: Vec<&str> = of.namespaces.iter().map(String::as_str).collect();
-    Measure {
-        saved_per_month: a_month((of.cost / 3_600, known_hours)).into(),
-        is_upper_bound: true,
-        what: "pods without GPU",
-        of: format!("pool {pool}"),
-        evidence: format!(
-            "{} that asked for no GPU ({}) ran on nodes that no other pod held, for {} node-hours in {known_hours} hours",
-            count(of.pods, "pod"),
-            namespaces.join(", "),
-            of.node_seconds / 3_600
-        ),
-        risk: "they need other nodes to run on".to_owned(),
-        by_hand: Some(
-            "remove their toleration of GPU nodes, or have them select other nodes; the Events NoGpuOnGpuNode name them"
-                .to_owned(),
-        ),
-        edits: Vec::new(),
-    }
+fn without_gpu(found: &Found<'_>) -> Vec<Measure> {
+    let idle = idle(found);
+    let known_hours = found.spent.1;
+    let measure = |(pool, of): (&PoolName, &WithoutGpu)| {
+        let namespaces: Vec<&str> = of.namespaces.iter().map(String::as_str).collect();
+        // As much of it is owed to commitments anyway as of all that was idle.
+        let cash = |figures: &Figures| (of.cost * i128::from(figures.cash().0)).checked_div(figures.contracted.0.into());
+        let cost = idle.get(pool).and_then(cash).unwrap_or(of.cost);
+        Measure {
+            saved_per_month: a_month((cost / 3_600, known_hours)).into(),
+            is_upper_bound: true,
+            what: "pods without GPU",
+            of: format!("pool {pool}"),
+            evidence: format!(
+                "{} that asked for no GPU ({}) ran on nodes that no other pod held, for {} node-hours in {known_hours} hours",
+                count(of.pods, "pod"),
+                namespaces.join(", "),
+                of.node_seconds / 3_600
+            ),
+            risk: "they need other nodes to run on".to_owned(),
+            by_hand: Some(
+                "remove their toleration of GPU nodes, or have them select other nodes; the Events NoGpuOnGpuNode name them"
+                    .to_owned(),
+            ),
+            edits: Vec::new(),
+        }
+    };
+    found.without_gpu.iter().map(measure).collect()
 }
 
 /// Pools whose nodes cost less in another region of the same cloud, all of their types together.
@@ -213,13 +227,13 @@ fn other_region(found: &Found<'_>) -> Vec<Measure> {
     let cheapest = cheapest(found);
     let measure = |(name, markets): (&PoolName, BTreeMap<&Market, Figures>)| {
         let (pool, path) = pool(found.policy, name)?;
-        let here: i128 = markets.values().map(|figures| i128::from(figures.effective.0)).sum();
+        let here: i128 = markets.values().map(|figures| i128::from(figures.cash().0)).sum();
         let clouds: BTreeSet<_> = markets.keys().map(|market| &market.place.cloud).collect();
         let [cloud] = clouds.into_iter().collect::<Vec<_>>()[..] else { return None };
         let there = |region: &Region| {
             markets.iter().try_fold(0_i128, |sum, (market, figures)| {
                 let price = cheapest.get(&sort(market))?.get(region)?;
-                Some(sum + cost_of(*price, figures.node_parts))
+                Some(sum + cost_of(*price, figures.cash_parts()))
             })
         };
         let regions = markets.keys().next().and_then(|market| cheapest.get(&sort(market)))?.keys().copied();
@@ -278,7 +292,7 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
         *all += i128::from(row.figures.node_parts);
         match state {
             NodeState::Held => *held += i128::from(row.figures.node_parts),
-            NodeState::Idle | NodeState::Warm => *free += i128::from(row.figures.effective.0),
+            NodeState::Idle | NodeState::Warm => *free += i128::from(row.figures.cash().0),
             _ => {}
         }
     }
