@@ -1,6 +1,8 @@
 //! The report as CSV: its lines, or FOCUS rows by day and machine.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 use csv::Writer;
 use jiff::Timestamp;
@@ -81,8 +83,8 @@ const COLUMNS: [&str; 61] = [
 ];
 
 /// A text as a cell that no spreadsheet takes for a formula.
-pub(super) fn cell(text: &str) -> String {
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() }
+pub(super) fn cell(text: &str) -> Cow<'_, str> {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}").into() } else { text.into() }
 }
 
 pub(super) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> CliError {
@@ -98,10 +100,10 @@ pub(super) fn finish(writer: Writer<Vec<u8>>) -> Result<String, CliError> {
 pub(super) fn lines(report: &Report) -> Result<String, CliError> {
     let mut writer = Writer::from_writer(Vec::new());
     let head = ["nodeHours", "gpuHours", "listUsd", "contractedUsd", "effectiveUsd", "readUsd", "wasteUsd", "risePermille"];
-    writer.write_record([cell(&report.by)].into_iter().chain(head.map(str::to_owned))).map_err(failed)?;
+    writer.write_record([&*cell(&report.by)].into_iter().chain(head)).map_err(failed)?;
     for Line { name, amounts, rise_permille, .. } in &report.lines {
         let row = [
-            cell(name),
+            cell(name).into_owned(),
             hours(amounts.node_seconds.saturating_mul(PARTS)),
             hours(amounts.gpu_seconds.saturating_mul(PARTS)),
             amounts.list.usd.clone(),
@@ -126,106 +128,128 @@ pub(super) fn focus_head() -> Result<String, CliError> {
 
 /// FOCUS rows of a day by machine. What is billed is what Stoker reckons, with commitments spread over the hours that they count.
 pub(super) fn focus(KeptDay { day, rows, .. }: &KeptDay, policy: &Policy) -> Result<String, CliError> {
+    let (begin, end) = (day * DAY, (day + 1) * DAY);
+    let period = Period { month: month_of(begin), time: (time(begin), time(end)) };
     let mut writer = Writer::from_writer(Vec::new());
     for row in rows {
-        let cells = Row { day: *day, of: row, policy }.cells();
-        writer.write_record(COLUMNS.map(|column| cells.get(column).cloned().unwrap_or_default())).map_err(failed)?;
+        let cells = Row { period: &period, of: row, policy }.cells();
+        writer.write_record(cells.0.iter().map(|cell| cell.as_bytes())).map_err(failed)?;
     }
     finish(writer)
 }
 
+/// The times of a charge, as they are written.
+struct Period {
+    month: (String, String),
+    time: (String, String),
+}
+
 struct Row<'a> {
-    day: i64,
+    period: &'a Period,
     of: &'a DayRow,
     policy: &'a Policy,
 }
 
-impl Row<'_> {
-    /// What stands in each column; nothing in those that are left out.
-    fn cells(&self) -> BTreeMap<&'static str, String> {
+/// What stands in each column; nothing in those that are left out.
+struct Cells<'a>([Cow<'a, str>; COLUMNS.len()]);
+
+impl<'a> Cells<'a> {
+    fn set(&mut self, column: &'static str, text: impl Into<Cow<'a, str>>) {
+        static PLACES: LazyLock<HashMap<&str, usize>> = LazyLock::new(|| COLUMNS.into_iter().zip(0..).collect());
+        if let Some(cell) = PLACES.get(column).and_then(|place| self.0.get_mut(*place)) {
+            *cell = text.into();
+        }
+    }
+
+    fn extend<const N: usize>(&mut self, cells: [(&'static str, Cow<'a, str>); N]) {
+        cells.into_iter().for_each(|(column, text)| self.set(column, text));
+    }
+}
+
+impl<'a> Row<'a> {
+    fn cells(&self) -> Cells<'a> {
         let DayRow { key, figures } = self.of;
         let Figures { list, contracted, effective, node_parts, gpu_parts, read, wasted, .. } = figures;
-        let (begin, end) = (self.day * DAY, (self.day + 1) * DAY);
-        let (month, next_month) = month_of(begin);
-        let cluster = self.policy.cluster.as_str();
-        let mut cells: BTreeMap<&'static str, String> = [
-            ("BilledCost", usd(*effective)),
-            ("EffectiveCost", usd(*effective)),
-            ("ListCost", usd(*list)),
-            ("ContractedCost", usd(*contracted)),
-            ("BillingAccountId", cell(cluster)),
-            ("BillingAccountName", cell(cluster)),
-            ("SubAccountId", cell(cluster)),
-            ("SubAccountName", cell(cluster)),
-            ("BillingCurrency", "USD".to_owned()),
-            ("BillingPeriodStart", month),
-            ("BillingPeriodEnd", next_month),
-            ("ChargePeriodStart", time(begin)),
-            ("ChargePeriodEnd", time(end)),
-            ("ChargeCategory", "Usage".to_owned()),
-            ("ChargeType", "Usage".to_owned()),
-            ("ChargeFrequency", "Usage-Based".to_owned()),
-            ("ServiceCategory", "Compute".to_owned()),
-            ("ServiceName", "GPU nodes".to_owned()),
-        ]
-        .into();
+        let Period { month, time } = self.period;
+        let cluster = cell(self.policy.cluster.as_str());
+        let mut cells = Cells(std::array::from_fn(|_| Cow::Borrowed("")));
+        cells.extend([
+            ("BilledCost", usd(*effective).into()),
+            ("EffectiveCost", usd(*effective).into()),
+            ("ListCost", usd(*list).into()),
+            ("ContractedCost", usd(*contracted).into()),
+            ("BillingAccountId", cluster.clone()),
+            ("BillingAccountName", cluster.clone()),
+            ("SubAccountId", cluster.clone()),
+            ("SubAccountName", cluster),
+            ("BillingCurrency", "USD".into()),
+            ("BillingPeriodStart", month.0.as_str().into()),
+            ("BillingPeriodEnd", month.1.as_str().into()),
+            ("ChargePeriodStart", time.0.as_str().into()),
+            ("ChargePeriodEnd", time.1.as_str().into()),
+            ("ChargeCategory", "Usage".into()),
+            ("ChargeType", "Usage".into()),
+            ("ChargeFrequency", "Usage-Based".into()),
+            ("ServiceCategory", "Compute".into()),
+            ("ServiceName", "GPU nodes".into()),
+        ]);
         match &key.of {
             Use::Nodes { pool, market, model, state, holder } => {
-                let (place, hours_of) = (&market.place, hours(*node_parts));
+                let (place, hours_of) = (&market.place, Cow::from(hours(*node_parts)));
                 sold_by(&mut cells, place.cloud.as_str());
-                let price = |cost: UsdMicros| unit_price(cost, *node_parts);
+                let price = |cost: UsdMicros| unit_price(cost, *node_parts).into();
                 let sku = format!("{}/{}", place.instance_type, market.capacity_type);
                 let description = format!("{} {} in pool {pool}: {state}", place.instance_type, market.capacity_type);
                 cells.extend([
                     ("AvailabilityZone", cell(place.zone.as_str())),
                     ("RegionId", cell(place.region.as_str())),
                     ("RegionName", cell(place.region.as_str())),
-                    ("ChargeDescription", cell(&description)),
+                    ("ChargeDescription", safe(&description)),
                     ("ConsumedQuantity", hours_of.clone()),
-                    ("ConsumedUnit", "Hours".to_owned()),
+                    ("ConsumedUnit", "Hours".into()),
                     ("PricingQuantity", hours_of),
-                    ("PricingUnit", "Hours".to_owned()),
+                    ("PricingUnit", "Hours".into()),
                     ("ListUnitPrice", price(*list)),
                     ("ContractedUnitPrice", price(*contracted)),
-                    ("SkuId", cell(&sku)),
-                    ("SkuPriceId", cell(&format!("{sku}/{}", place.zone))),
-                    ("ResourceType", "Node".to_owned()),
-                    ("x_CapacityType", market.capacity_type.to_string()),
-                    ("x_GpuHours", hours(*gpu_parts)),
+                    ("SkuId", safe(&sku)),
+                    ("SkuPriceId", safe(&format!("{sku}/{}", place.zone))),
+                    ("ResourceType", "Node".into()),
+                    ("x_CapacityType", market.capacity_type.as_str().into()),
+                    ("x_GpuHours", hours(*gpu_parts).into()),
                     ("x_GpuModel", cell(model.as_str())),
                     ("x_Pool", cell(pool.as_str())),
-                    ("x_State", state.to_string()),
+                    ("x_State", state.as_str().into()),
                 ]);
                 // A blank is no number, and none is what no reading tells.
                 if read.0 > 0 {
-                    cells.extend([("x_ReadCost", usd(*read)), ("x_WastedCost", usd(*wasted))]);
+                    cells.extend([("x_ReadCost", usd(*read).into()), ("x_WastedCost", usd(*wasted).into())]);
                 }
                 let category = match market.capacity_type {
                     CapacityType::Spot => "Dynamic",
                     CapacityType::Reserved | CapacityType::OnDemand => "Standard",
                 };
-                cells.insert("PricingCategory", category.to_owned());
+                cells.set("PricingCategory", category);
                 if let Some((instance, reservation)) = &key.instance {
-                    cells.insert("ResourceId", cell(instance.as_str()));
-                    cells.insert("ResourceID", cell(instance.as_str()));
+                    cells.set("ResourceId", cell(instance.as_str()));
+                    cells.set("ResourceID", cell(instance.as_str()));
                     if let Some(reservation) = reservation {
-                        cells.insert("CapacityReservationId", cell(reservation));
-                        cells.insert("CapacityReservationStatus", "Used".to_owned());
+                        cells.set("CapacityReservationId", cell(reservation));
+                        cells.set("CapacityReservationStatus", "Used");
                     }
                 }
                 if let Some(name) = &key.paid_by {
                     self.discount(&mut cells, name, "Used");
-                    cells.insert("ChargeDescription", cell(&format!("{description}, paid by {name}")));
+                    cells.set("ChargeDescription", safe(&format!("{description}, paid by {name}")));
                 }
                 if let Holder::Pods { namespace, workload, labels } = holder {
                     let tags: BTreeMap<&str, &str> = labels.iter().collect();
                     // It begins with a brace, so that no spreadsheet reads it as a formula.
-                    cells.insert("Tags", serde_json::to_string(&tags).unwrap_or_default());
-                    cells.insert("x_Namespace", cell(namespace));
-                    cells.insert("x_Workload", cell(workload));
+                    cells.set("Tags", serde_json::to_string(&tags).unwrap_or_default());
+                    cells.set("x_Namespace", cell(namespace));
+                    cells.set("x_Workload", cell(workload));
                 }
                 if *state == NodeState::Held && *holder == Holder::Unknown {
-                    cells.insert("x_Namespace", "not recorded".to_owned());
+                    cells.set("x_Namespace", "not recorded");
                 }
             }
             Use::Unused { commitment: name } => self.unused(&mut cells, name),
@@ -234,39 +258,39 @@ impl Row<'_> {
     }
 
     /// What a commitment costs that is not used.
-    fn unused(&self, cells: &mut BTreeMap<&'static str, String>, name: &str) {
+    fn unused(&self, cells: &mut Cells<'a>, name: &'a str) {
         let known = self.policy.commitments.iter().find(|commitment| commitment.name == name);
         sold_by(cells, known.map_or("unknown", |commitment| commitment.cloud.as_str()));
         let id = cell(name);
         cells.extend([
-            ("ChargeDescription", cell(&format!("{name}: unused"))),
+            ("ChargeDescription", safe(&format!("{name}: unused"))),
             ("SkuId", id.clone()),
             ("SkuPriceId", id.clone()),
-            ("x_State", "unused".to_owned()),
+            ("x_State", "unused".into()),
         ]);
         if known.is_some_and(|commitment| matches!(commitment.terms, Terms::Capacity(_))) {
-            cells.extend([("CapacityReservationId", id), ("CapacityReservationStatus", "Unused".to_owned())]);
-            cells.insert("PricingCategory", "Standard".to_owned());
+            cells.extend([("CapacityReservationId", id), ("CapacityReservationStatus", "Unused".into())]);
+            cells.set("PricingCategory", "Standard");
             return;
         }
         self.discount(cells, name, "Unused");
     }
 
     /// The discount that a charge is for, and how much of it, used or not.
-    fn discount(&self, cells: &mut BTreeMap<&'static str, String>, name: &str, status: &str) {
+    fn discount(&self, cells: &mut Cells<'a>, name: &'a str, status: &'static str) {
         let known = self.policy.commitments.iter().find(|commitment| commitment.name == name);
         let is_spend = known.is_some_and(|commitment| matches!(commitment.terms, Terms::Spend(_)));
-        let kind = known.map_or_else(String::new, |commitment| commitment.kind().as_str().to_owned());
+        let kind = known.map_or("", |commitment| commitment.kind().as_str());
         cells.extend([
-            ("CommitmentDiscountCategory", if is_spend { "Spend" } else { "Usage" }.to_owned()),
+            ("CommitmentDiscountCategory", if is_spend { "Spend" } else { "Usage" }.into()),
             ("CommitmentDiscountId", cell(name)),
             ("CommitmentDiscountName", cell(name)),
-            ("CommitmentDiscountStatus", status.to_owned()),
-            ("CommitmentDiscountType", kind),
-            ("PricingCategory", "Committed".to_owned()),
+            ("CommitmentDiscountStatus", status.into()),
+            ("CommitmentDiscountType", kind.into()),
+            ("PricingCategory", "Committed".into()),
         ]);
         if let Some((quantity, unit)) = known.and_then(|commitment| self.quantity(commitment)) {
-            cells.extend([("CommitmentDiscountQuantity", quantity), ("CommitmentDiscountUnit", unit.to_owned())]);
+            cells.extend([("CommitmentDiscountQuantity", quantity.into()), ("CommitmentDiscountUnit", unit.into())]);
         }
     }
 
@@ -287,8 +311,13 @@ impl Row<'_> {
     }
 }
 
+/// A text that was put together, as a [`cell`].
+fn safe(text: &str) -> Cow<'static, str> {
+    cell(text).into_owned().into()
+}
+
 /// Who sells it, in every column that asks.
-fn sold_by(cells: &mut BTreeMap<&'static str, String>, cloud: &str) {
+fn sold_by<'a>(cells: &mut Cells<'a>, cloud: &'a str) {
     let columns = ["InvoiceIssuerName", "InvoiceIssuer", "ProviderName", "Provider", "PublisherName", "Publisher"];
     cells.extend(columns.map(|column| (column, cell(cloud))));
 }

@@ -210,13 +210,16 @@ fn lines(of: &Compared) -> Result<String, CliError> {
     for Machine { id, pool, hours: counted, billed_hours, line, .. } in &of.machines {
         // A blank is no number, and none is what is not known.
         let billed = billed_hours.map_or_else(none, hours);
-        write(["machine".to_owned(), csv::cell(id), csv::cell(pool.as_str()), hours(*counted), billed], line)?;
+        write(
+            ["machine".to_owned(), csv::cell(id).into_owned(), csv::cell(pool.as_str()).into_owned(), hours(*counted), billed],
+            line,
+        )?;
     }
     if let Some(line) = &of.unused {
         write(["unusedCommitments".to_owned(), none(), none(), none(), none()], line)?;
     }
     for (part, service, line) in &of.others {
-        write([part.key().to_owned(), csv::cell(service), none(), none(), none()], line)?;
+        write([part.key().to_owned(), csv::cell(service).into_owned(), none(), none(), none()], line)?;
     }
     let rounding = rounding(of);
     if rounding.billed.0 != 0 || rounding.invoiced.0 != 0 {
