@@ -46,7 +46,7 @@ async fn a_newer_journal_is_refused_and_left_alone() {
     )
     .await;
     let text = refused(dir.path(), "newer").await;
-    assert!(text.contains("999") && text.contains("knows up to 11") && text.contains("start that release"), "{text}");
+    assert!(text.contains("999") && text.contains("knows up to 12") && text.contains("start that release"), "{text}");
 }
 
 #[tokio::test]

@@ -63,7 +63,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Longest form: a token.
 const LONGEST_FORM: usize = 8 << 10;
 
-/// How long whoever showed a wrong token waits for the answer. An address has 16 connections at a time.
+/// How long whoever showed a wrong token waits for the answer. An address has but half of the connections.
 const WRONG_TOKEN: Duration = Duration::from_secs(1);
 
 /// How long the page of money waits for a report that is not there yet.
