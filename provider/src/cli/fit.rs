@@ -48,7 +48,7 @@ pub(super) struct FitArgs {
     /// What is done: answers for people who wait, answers that can wait, texts to vectors, or fine-tuning
     #[arg(long, value_name = "MODE", default_value = "inference", value_parser = words::<Mode>(Mode::ALL.iter().map(|m| m.as_str())))]
     mode: Mode,
-    /// What fine-tuning trains: all weights, or adapters on frozen ones (LoRA) [default: all at 16 bits, adapters below]
+    /// What fine-tuning trains: all weights, or adapters on frozen ones, as `LoRA` does [default: all at 16 bits, adapters below]
     #[arg(long, value_name = "WHAT", value_parser = words::<Trained>(Trained::ALL.iter().map(|t| t.as_str())))]
     trained: Option<Trained>,
     /// How fine-tuning keeps its state: Adam in 32 or 8 bits, or momentum alone [default: adam]

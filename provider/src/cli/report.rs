@@ -424,8 +424,8 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
         report.before_after = Some(before_after(args, &tariff.policy, &tables, place, period).await?);
     }
     if let Some(url) = &args.prometheus.unit_cost {
-        let asker = args.prometheus.asker(url)?;
-        report.unit_costs = unit_cost::of(&asker, &tariff.policy, &reckoned, sums.lines(&By::Pool)).await?;
+        let prometheus = args.prometheus.asker(url)?;
+        report.unit_costs = unit_cost::of(&prometheus, &tariff.policy, &reckoned, sums.lines(&By::Pool)).await?;
     }
     let exit = if report.known_seconds == 0 { Exit::Short } else { Exit::Done };
     match args.format {

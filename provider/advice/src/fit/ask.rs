@@ -256,7 +256,7 @@ words! {
     Trained {
         /// Every weight.
         All = "all",
-        /// Adapters on frozen weights (LoRA).
+        /// Adapters on frozen weights (low rank).
         Adapters = "adapters",
     }
 }

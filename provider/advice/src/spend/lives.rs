@@ -121,7 +121,9 @@ impl Lives {
                 successors.entry(&life.pool).or_default().push((ready, life.ordered));
             }
         }
-        successors.values_mut().for_each(|of_pool| of_pool.sort_unstable_by(|a, b| b.cmp(a)));
+        for of_pool in successors.values_mut() {
+            of_pool.sort_unstable_by(|a, b| b.cmp(a));
+        }
         let mut recovery = Vec::new();
         let mut not_replaced = 0;
         for (taken, pool) in reclaimed {

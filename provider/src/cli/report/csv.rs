@@ -162,7 +162,9 @@ impl<'a> Cells<'a> {
     }
 
     fn extend<const N: usize>(&mut self, cells: [(&'static str, Cow<'a, str>); N]) {
-        cells.into_iter().for_each(|(column, text)| self.set(column, text));
+        for (column, text) in cells {
+            self.set(column, text);
+        }
     }
 }
 
