@@ -257,14 +257,13 @@ async fn day(reader: &Reader, tariff: &Tariff, period: Period, day: i64, asked: 
     Ok(spent.day(tariff, day, (begin, end), &gpu_use, asked.apart == Apart::Machines))
 }
 
-/// A day that was summed up, with its rows as far apart as is asked for; `None` where it is not kept so.
-async fn kept_day(reader: &Reader, kept: KeptDay, asked: Asked) -> Result<Option<KeptDay>, CliError> {
-    match asked.apart {
-        Apart::AsKept => return Ok(Some(kept)),
-        Apart::Workloads if !kept.is_folded() => return Ok(Some(kept)),
-        Apart::Workloads | Apart::Machines => {}
+/// Whether the rows of a day that was summed up are as far apart as is asked for.
+fn is_apart(kept: &KeptDay, asked: Apart) -> bool {
+    match asked {
+        Apart::AsKept => true,
+        Apart::Workloads => !kept.is_folded(),
+        Apart::Machines => false,
     }
-    Ok(reader.kept_rows(kept.day).await?.map(|rows| KeptDay { rows, ..kept }))
 }
 
 /// What was spent in a time; `each` gets its days. Days that were summed up are taken as they are, by the commitments of their day, unless
@@ -292,16 +291,15 @@ async fn reckon(
     let mut commitments: BTreeMap<String, CommitmentCost> = BTreeMap::new();
     let (mut known_seconds, mut pods_known_seconds) = (0, 0);
     for number in period.days() {
-        let kept = kept.remove(&number);
-        let known = match kept.clone() {
-            Some(kept) => kept_day(reader, kept, asked).await?,
-            None => None,
-        };
-        let mut of_day = match (known, kept) {
-            (Some(known), _) => known,
-            // Its pods are forgotten: what is left is what was folded.
-            (None, Some(kept)) if !has_spans(number) => kept,
-            (None, _) => day(reader, tariff, period, number, asked).await?,
+        let mut of_day = match kept.remove(&number) {
+            Some(kept) if is_apart(&kept, asked.apart) => kept,
+            Some(kept) => match reader.kept_rows(number).await? {
+                Some(rows) => KeptDay { rows, ..kept },
+                None if has_spans(number) => day(reader, tariff, period, number, asked).await?,
+                // Its pods are forgotten: what is left is what was folded.
+                None => kept,
+            },
+            None => day(reader, tariff, period, number, asked).await?,
         };
         if asked.idle == Idle::Spread {
             if asked.apart != Apart::Machines {
@@ -425,7 +423,7 @@ pub(super) async fn run(args: &ReportArgs) -> Result<Exit, CliError> {
     }
     if let Some(url) = &args.prometheus.unit_cost {
         let prometheus = args.prometheus.asker(url)?;
-        report.unit_costs = unit_cost::of(&prometheus, &tariff.policy, &reckoned, sums.lines(&By::Pool)).await?;
+        report.unit_costs = unit_cost::of(&prometheus, &tariff.policy, &reckoned, &sums).await?;
     }
     let exit = if report.known_seconds == 0 { Exit::Short } else { Exit::Done };
     match args.format {

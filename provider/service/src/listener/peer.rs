@@ -40,6 +40,16 @@ impl PeerInfo {
         Self { connection: 0, remote, since, identities, plaintext: true, state }
     }
 
+    /// Whether its certificate is that of a node's probe.
+    pub fn is_probe(&self) -> bool {
+        self.identities.iter().any(|name| name.starts_with(PROBE_PREFIX))
+    }
+
+    /// Whether its certificate names one of these, byte for byte.
+    pub fn is_one_of(&self, names: &[String]) -> bool {
+        self.identities.iter().any(|name| names.contains(name))
+    }
+
     /// A request has proven who calls: the connection is not closed for want of proof any more.
     pub fn prove(&self) {
         self.state.prove();
@@ -70,12 +80,12 @@ pub fn require_identity(
         let Some(peer) = request.extensions().get::<PeerInfo>() else {
             return Err(Status::permission_denied("nothing is known about this connection"));
         };
-        if peer.identities.iter().any(|name| name.starts_with(PROBE_PREFIX)) {
+        if peer.is_probe() {
             return Err(Status::permission_denied(
                 "the client certificate belongs to a node's probe, which may not call this service",
             ));
         }
-        if peer.plaintext || peer.identities.iter().any(|name| allowed.contains(name)) {
+        if peer.plaintext || peer.is_one_of(&allowed) {
             return Ok(request);
         }
         Err(Status::permission_denied(if peer.identities.is_empty() {

@@ -1,7 +1,6 @@
 //! The figures of a report, as programs get them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -167,10 +166,9 @@ impl Sums {
         Self { lines, ..Self::default() }
     }
 
-    /// What was asked to be summed by `by`.
-    pub(super) fn lines(&self, by: &By) -> &HashMap<String, Figures> {
-        static NONE: LazyLock<HashMap<String, Figures>> = LazyLock::new(HashMap::new);
-        self.lines.iter().find(|(known, _)| known == by).map_or(&NONE, |(_, lines)| lines)
+    /// The lines by `by`; `None` where they were not asked for.
+    pub(super) fn lines(&self, by: &By) -> Option<&HashMap<String, Figures>> {
+        self.lines.iter().find(|(known, _)| known == by).map(|(_, lines)| lines)
     }
 
     /// Adds a day. Days come in their order.
@@ -284,14 +282,14 @@ impl Report {
         let Period { from, until } = *period;
         // Of a day that is kept folded, workloads have but a part: a rise would be none.
         let is_folded = matches!(by, By::Workload | By::Label(_)) && sums_before.is_folded;
-        let lines_before = (!is_folded).then(|| sums_before.lines(by));
+        let lines_before = sums_before.lines(by).filter(|_| !is_folded);
         let line = |(name, figures): (&String, &Figures)| {
             let before = lines_before.and_then(|lines| lines.get(name));
             let rise_permille = before.and_then(|before| rise(figures.effective, before.effective));
             let rose = rise_permille.is_some_and(|rise| rise >= NAMED_RISE);
             Line { name: name.clone(), amounts: (*figures).into(), rise_permille, rose }
         };
-        let mut lines: Vec<Line> = sums.lines(by).iter().map(line).collect();
+        let mut lines: Vec<Line> = sums.lines(by).into_iter().flatten().map(line).collect();
         lines.sort_by(|a, b| (b.amounts.effective.micro_usd, &a.name).cmp(&(a.amounts.effective.micro_usd, &b.name)));
         let state =
             |(state, figures): (&Option<NodeState>, &Figures)| Some(StateLine { state: (*state)?, amounts: (*figures).into() });

@@ -1,15 +1,14 @@
 //! What one request, or a million tokens, costs: by the signals of the policy that count such each second.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
-use stoker_advice::spend::{Figures, UnitCost};
+use stoker_advice::spend::{By, UnitCost};
 use stoker_core::base::ids::{PoolName, SignalName};
 use stoker_core::base::text::with_causes;
 use stoker_core::policy::Policy;
 use stoker_service::feeds::prometheus::Asker;
 use stoker_service::feeds::prometheus::history::Counted;
 
+use super::figures::Sums;
 use super::table::percent;
 use super::{Reckoned, at};
 use crate::cli::exit::CliError;
@@ -32,7 +31,7 @@ pub(super) struct UnitCostLine {
     unknown_because: Option<String>,
 }
 
-/// Asks for every signal of the policy that counts something each second; `pools` is what each pool cost.
+/// Asks for every signal of the policy that counts something each second; `sums` has what each pool cost.
 ///
 /// # Errors
 /// Where none does.
@@ -40,12 +39,13 @@ pub(super) async fn of(
     asker: &Asker,
     policy: &Policy,
     reckoned: &Reckoned,
-    pools: &HashMap<String, Figures>,
+    sums: &Sums,
 ) -> Result<Vec<UnitCostLine>, CliError> {
     if !policy.pools.iter().flat_map(|pool| &pool.signals).any(|signal| signal.per_second.is_some()) {
         let cure = "write what one counts each second, such as perSecond: requests";
         return Err(CliError::Usage(format!("--unit-cost: no signal of the policy has perSecond: {cure}")));
     }
+    let pools = sums.lines(&By::Pool);
     let (period, known) = (reckoned.period, reckoned.known_seconds);
     let mut lines = Vec::new();
     for (pool, signal) in policy.pools.iter().flat_map(|pool| pool.signals.iter().map(move |signal| (pool, signal))) {
@@ -59,7 +59,7 @@ pub(super) async fn of(
             Ok(counted) => (counted, None),
             Err(error) => (Counted::default(), Some(with_causes(&error))),
         };
-        let spent = pools.get(pool.name.as_str()).map(|figures| figures.effective);
+        let spent = pools.and_then(|pools| pools.get(pool.name.as_str())).map(|figures| figures.effective);
         let cost = spent.and_then(|spent| UnitCost::of(spent, (counted.seconds, known), counted.millionths));
         let why = why.or_else(|| cost.is_none().then(|| "nothing was counted, or nothing spent".to_owned()));
         lines.push(UnitCostLine {

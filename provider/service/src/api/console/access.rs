@@ -10,7 +10,7 @@ use stoker_core::base::text::with_causes;
 
 use crate::clock::Clock;
 use crate::files::{self, read_text};
-use crate::listener::{PROBE_PREFIX, PeerInfo, TlsFiles};
+use crate::listener::{PeerInfo, TlsFiles};
 
 /// The cookie of a browser that has shown the token.
 const COOKIE: &str = "stoker_console";
@@ -138,9 +138,8 @@ impl Access {
 
     /// Whether a request may ask for anything at all.
     pub(crate) fn host(&self, headers: &HeaderMap, peer: Option<&PeerInfo>) -> Admission {
-        match &self.clients {
-            Some(clients) if !is_client(clients, peer) => return Admission::OtherClient,
-            Some(_) | None => {}
+        if self.clients.as_ref().is_some_and(|clients| !is_client(clients, peer)) {
+            return Admission::OtherClient;
         }
         match self.rule {
             Rule::ThisMachine if !is_this_machine(headers) => Admission::OtherHost,
@@ -150,11 +149,10 @@ impl Access {
 
     /// What a request may see, by what it shows. Reads a file.
     pub(crate) fn admit(&self, headers: &HeaderMap, peer: Option<&PeerInfo>) -> Admission {
-        let admission = self.host(headers, peer);
-        let Rule::Token(file) = &self.rule else { return admission };
-        if admission != Admission::Granted {
-            return admission;
-        }
+        let file = match (self.host(headers, peer), &self.rule) {
+            (Admission::Granted, Rule::Token(file)) => file,
+            (admission, _) => return admission,
+        };
         let token = match self.token(file) {
             Ok(token) => token,
             Err(why) => return Admission::Unknown(why),
@@ -229,9 +227,8 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 
 /// Whether a connection's certificate names one of those who may read. Every node has the key of a probe: that is nobody.
 fn is_client(clients: &[String], peer: Option<&PeerInfo>) -> bool {
-    let names = peer.map_or(&[][..], |peer| &peer.identities);
-    let is_probe = names.iter().any(|name| name.starts_with(PROBE_PREFIX));
-    !is_probe && (clients.is_empty() || names.iter().any(|name| clients.contains(name)))
+    let is_probe = peer.is_some_and(PeerInfo::is_probe);
+    !is_probe && (clients.is_empty() || peer.is_some_and(|peer| peer.is_one_of(clients)))
 }
 
 /// Whether a request names this machine as a person at it does: a page of another site can have its own name lead here, and would then be

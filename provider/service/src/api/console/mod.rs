@@ -109,7 +109,7 @@ pub struct Console {
     money: Kept,
     /// Who may be sent updates.
     streams: Arc<Semaphore>,
-    /// Of wrong tokens, so many a second are logged.
+    /// Keeps wrong tokens from filling the log.
     wrong_tokens: Seldom,
 }
 
