@@ -53,7 +53,7 @@ pub use error::{JournalError, StoreError};
 pub use marker::Loss;
 pub use place::{DatabaseUrl, DatabaseUrlError, Location, Place};
 pub use pods::{MOST_PODS, PodChanges, PodEnd, PodsWriter, RecordedPod};
-pub use prune::{KEPT, Pruned};
+pub use prune::{KEPT, LEAST_PODS_KEPT, Pruned};
 pub use read::{Reader, ReplayInputs, StoredCall, StoredDecision};
 pub use readings::{MOST_BYTES, READINGS_KEPT, ReadingsWriter};
 pub use spend::{DAYS_KEPT, DaysWriter, EncodedDay, SPANS_KEPT, Spent};
@@ -366,14 +366,16 @@ impl Journal {
     }
 
     /// Forgets what is older than `keep` ([`KEPT`] where nobody says otherwise), a bounded piece of it at a time, and never what a
-    /// restart needs.
+    /// restart needs. Pods are kept for [`LEAST_PODS_KEPT`] at least.
     pub async fn prune(&self, now: Timestamp, keep: SignedDuration) -> Result<Pruned, JournalError> {
         let cutoff = now.saturating_sub(keep).unwrap_or(Timestamp::MIN);
         let prune = async {
             let mut draft = self.draft().await?;
             let prune = async {
                 let mut pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await?;
-                let (gone, more) = pods::prune(&mut draft.db, cutoff).await?;
+                // Of a day that is not summed up yet it must be known who held nodes, however soon decisions are forgotten.
+                let of_pods = cutoff.min(now.saturating_sub(LEAST_PODS_KEPT).unwrap_or(Timestamp::MIN));
+                let (gone, more) = pods::prune(&mut draft.db, of_pods).await?;
                 pruned.pods = gone;
                 pruned.more |= more | used::forget(&mut draft.db, now).await? | spend::forget(&mut draft.db, now).await?;
                 Ok(pruned)

@@ -14,6 +14,9 @@ use super::write::Writer;
 /// How long decisions are kept where nothing else is said.
 pub const KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
+/// How long it is known at least which pods there were: a day is summed up by them an hour after its end, or once the service is back.
+pub const LEAST_PODS_KEPT: SignedDuration = SignedDuration::from_hours(3 * 24);
+
 /// Decisions, calls and launches that one call forgets at most of each: some tens of milliseconds, in which no order is accepted.
 const AT_ONCE: usize = 500;
 

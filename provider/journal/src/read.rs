@@ -229,13 +229,24 @@ impl Reader {
 
     /// The policy of the last decision; `None` where none was made yet.
     pub async fn last_policy(&self) -> Result<Option<Policy>, JournalError> {
+        self.policy_before(Timestamp::MAX).await
+    }
+
+    /// The policy of the last decision before a moment; `None` where there is none, or not any more.
+    pub async fn policy_before(&self, moment: Timestamp) -> Result<Option<Policy>, JournalError> {
         let read = async {
             let mut db = self.store.read().await?;
-            let last: Option<i64> = sqlx::query_scalar("SELECT policy FROM decision ORDER BY id DESC LIMIT 1")
-                .fetch_optional(&mut *db)
-                .await
-                .during("looking for the last decision")?;
-            match last {
+            let mut newest =
+                sqlx::query_as::<_, (i64, String)>("SELECT policy, at FROM decision ORDER BY id DESC").fetch(&mut *db);
+            let mut found = None;
+            while let Some((policy, at)) = newest.try_next().await.during("looking for the last decision")? {
+                if at.parse::<Timestamp>().is_ok_and(|at| at < moment) {
+                    found = Some(policy);
+                    break;
+                }
+            }
+            drop(newest);
+            match found {
                 Some(id) => content(&mut db, id).await.map(Some),
                 None => Ok(None),
             }

@@ -1,6 +1,7 @@
 //! What nodes did and cost, written as it happens: `stoker report` reads it.
 //!
-//! A node's life is a row of spans. A span ends when the node's state, its Node or a rate changes. Each write of a decision, a call or a
+//! A node's life is a row of spans. A span ends when the node's state, its Node or a rate changes, and when its
+//! cloud announces that it takes the machine back. Each write of a decision, a call or a
 //! count of use compares the memory with the open spans, in its own transaction. Time in which nobody looked is a gap: spans end at the last
 //! moment known, and new ones begin. No decision reads them.
 
@@ -43,7 +44,7 @@ pub(super) const LONGEST_GAP: i64 = 15 * 60;
 /// whose states change ten times a day writes some ten megabytes a day.
 pub const SPANS_KEPT: SignedDuration = SignedDuration::from_hours(70 * 24);
 
-/// How long days are kept as a whole: a year, and the month before it that it is compared with.
+/// How long days are kept as a whole: a year, and a month to ask for it.
 pub const DAYS_KEPT: SignedDuration = SignedDuration::from_hours(400 * 24);
 
 /// Rows of one statement, and rows that one call forgets at most.

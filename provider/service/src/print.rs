@@ -2,13 +2,26 @@
 
 use std::io::{self, Write as _};
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width, presets};
 
 /// How wide tables are where no terminal tells: what a review tool, a log or a wide terminal shows without wrapping.
 const WIDTH: u16 = 120;
 
 /// Narrowest last column, where reasons stand: below it a sentence is a column of words.
 const NARROWEST_REASON: u16 = 16;
+
+/// A table, as text or as part of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// What it tells.
+    pub caption: String,
+    /// Its columns.
+    pub header: Vec<String>,
+    /// Which of them are numbers.
+    pub numbers: std::ops::Range<usize>,
+    /// Its rows, as long as the header.
+    pub rows: Vec<Vec<String>>,
+}
 
 /// Standard output did not take what was written.
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +59,8 @@ pub fn table(header: &[&str], numbers: &[&str], rows: Vec<Vec<String>>) -> Strin
     finish(&mut table)
 }
 
-fn bare() -> Table {
-    let mut table = Table::new();
+fn bare() -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     if !table.is_tty() {
         table.set_width(WIDTH);
@@ -56,7 +69,7 @@ fn bare() -> Table {
 }
 
 /// The table's lines: columns two spaces apart, nothing after the last.
-fn finish(table: &mut Table) -> String {
+fn finish(table: &mut comfy_table::Table) -> String {
     let last = table.column_count().saturating_sub(1);
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if at == last { 0 } else { 2 }));

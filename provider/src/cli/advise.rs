@@ -187,16 +187,16 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         // Too little use to advise on is none to commit to.
         let proposals =
             propose(&used, &price_tables.prices, policy, all, Wall(now)).map_or_else(|_| Vec::new(), |found| found.proposals);
-        let (spent, known_hours, since) = last_days(&reader, (policy, &price_tables.prices), days, now).await?;
+        let spent = last_days(&reader, (policy, &price_tables.prices), days, now).await?;
         let ranked = Ranked::of(&Found {
             policy,
             prices: &price_tables.prices,
             workloads: &advice.workloads,
             idle: &idle::rows(&observed, &By::Owner, BTreeMap::new()),
             proposals: &proposals,
-            spent: (spent, known_hours),
-            lives: &reader.lives(since, now).await?,
-            without_gpu: &without_gpu(reader.pods_on_free_nodes(since, now).await?),
+            lives: &reader.lives(spent.since, now).await?,
+            without_gpu: &without_gpu(reader.pods_on_free_nodes(spent.since, now).await?),
+            spent,
             now,
         });
         return args.tell(&ranked, &price_tables);

@@ -1,12 +1,14 @@
 //! What commands print: tables for people, JSON and YAML for programs.
 
+use std::ops::ControlFlow;
+
 use clap::ValueEnum;
 use jiff::SignedDuration;
 use serde::Serialize;
 use stoker_core::base::units::{MICROS_PER_USD, UsdMicros, UsdPerHour};
 
 use super::exit::CliError;
-use stoker_service::api::console::Table;
+use stoker_service::print::Table;
 use stoker_service::print::{say, table};
 
 /// How a report is printed.
@@ -82,9 +84,14 @@ pub(super) fn yaml<T: Serialize>(value: &T) -> Result<String, CliError> {
 
 /// Writes to standard output. A reader that has seen enough is no failure.
 pub(super) fn write(text: &str) -> Result<(), CliError> {
+    write_part(text).map(drop)
+}
+
+/// Writes a part of what there is to write: no more is wanted by a reader that has seen enough.
+pub(super) fn write_part(text: &str) -> Result<ControlFlow<()>, CliError> {
     match say(text) {
-        Err(error) if error.is_enough() => Ok(()),
-        said => said.map_err(CliError::other),
+        Err(error) if error.is_enough() => Ok(ControlFlow::Break(())),
+        said => said.map(ControlFlow::Continue).map_err(CliError::other),
     }
 }
 

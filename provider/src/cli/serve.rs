@@ -55,7 +55,7 @@ pub struct ServeArgs {
     /// Where what must outlive the service is kept.
     #[command(flatten)]
     pub journal: JournalArg,
-    /// How long decisions are kept for `stoker explain`
+    /// How long decisions are kept for `stoker explain`, and which pods there were for `stoker report`, that at least 3 days
     #[arg(long, env = "STOKER_RETENTION", value_name = "TIME", default_value = "30d", value_parser = duration)]
     pub retention: SignedDuration,
 

@@ -10,6 +10,8 @@ mod gpu_use;
 mod kept;
 mod lives;
 mod packed;
+mod pay;
+mod rows;
 mod tariff;
 #[cfg(test)]
 mod tests;

@@ -37,6 +37,21 @@ impl Tariff {
         Self { policy, prices, on_demand }
     }
 
+    /// The same with the commitments of an earlier policy that have ended since and were taken out of it: they count for the time before.
+    #[must_use]
+    pub fn with_ended(&self, earlier: &Policy, now: Timestamp) -> Self {
+        let is_gone = |of: &&Commitment| {
+            of.until.is_some_and(|end| end <= now) && self.policy.commitments.iter().all(|known| known.name != of.name)
+        };
+        let ended: Vec<Commitment> = earlier.commitments.iter().filter(is_gone).cloned().collect();
+        if ended.is_empty() {
+            return self.clone();
+        }
+        let mut policy = Policy::clone(&self.policy);
+        policy.commitments.extend(ended);
+        Self::new(Arc::new(policy), Arc::clone(&self.prices), now)
+    }
+
     /// The commitments that reach into a time.
     pub fn reaching(&self, (from, until): (i64, i64)) -> impl Iterator<Item = &Commitment> {
         let is_within = move |of: &&Commitment| {

@@ -502,6 +502,73 @@ fn packed_rows_that_are_damaged_are_none() {
     assert_eq!(serde_json::from_value::<PackedRows>(packed).unwrap().rows(), None);
 }
 
+/// A part of a day, of which more is known: effective is what is paid beside the commitments, and what these cost in that time.
+#[test]
+fn effective_is_what_commitments_leave_and_what_they_cost() {
+    for seed in 1..=200_u64 {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let (begin, end) = (dice.roll(DAY / 2), DAY / 2 + 1 + dice.roll(DAY / 2));
+        let spans: Vec<Span> = (0..=dice.roll(5).unsigned_abs())
+            .map(|record| {
+                let since = dice.roll(DAY);
+                let until = since + 1 + dice.roll(12 * H);
+                let mut one = span(record, (since, until), NodeState::Held, CapacityType::OnDemand, 1);
+                one.rate = UsdPerHour(dice.roll(40_000_000));
+                one
+            })
+            .collect();
+        let commitments: Vec<Commitment> = (0..=dice.roll(2))
+            .map(|_| reserved(u32::try_from(dice.roll(3)).unwrap() + 1, dice.roll(90), Some(dice.roll(DAY))))
+            .collect();
+        let (prices, on_demand, known, gpu_use) = (prices(), on_demand(), always(), GpuUse::default());
+        let bill = Bill {
+            commitments: &commitments,
+            prices: &prices,
+            on_demand: &on_demand,
+            pods_known: &known,
+            known: &known,
+            gpu_use: &gpu_use,
+            by_instance: seed % 2 == 0,
+        };
+        let all = total(&roll_up((begin, end), &spans, &BTreeMap::new(), &bill));
+        let cost = |of: &Commitment| {
+            let Terms::Nodes(nodes) = &of.terms else { unreachable!("all are of nodes") };
+            let from = of.from.unwrap().as_second().max(begin);
+            i128::from(nodes.rate.0) * i128::from((end - from).max(0))
+        };
+        let cost: i128 = commitments.iter().map(cost).sum();
+        let expected = i128::from(all.contracted.0) - i128::from(all.covered.0) + cost / 3_600;
+        // Each of the three is rounded.
+        assert!((i128::from(all.effective.0) - expected).abs() <= 2, "seed {seed}: {all:?}, {expected} expected");
+    }
+}
+
+/// A reserved instance for the first day ends at midnight, and is taken out of the policy before the day is summed up.
+#[test]
+fn a_commitment_that_ended_counts_for_its_last_day() {
+    let at = |second| jiff::Timestamp::from_second(second).unwrap();
+    let mut ended = reserved(1, 20, None);
+    ended.until = Some(at(DAY));
+    let mut mistaken = reserved(1, 30, None);
+    mistaken.name = "mistaken".into();
+    let (now, earlier) = (Policy::default(), Policy { commitments: vec![ended.clone(), mistaken], ..Policy::default() });
+    let tariff = Tariff::new(Arc::new(now), Arc::new(prices()), at(DAY + H)).with_ended(&earlier, at(DAY + H));
+    assert_eq!(tariff.reaching((0, DAY)).collect::<Vec<_>>(), [&ended]);
+}
+
+/// What idle machines cost, their pods' holders bear: a row each, however many machines and pods there are.
+#[test]
+fn what_is_spread_is_of_no_one_machine() {
+    let spans: Vec<Span> = (0..40).map(|record| span(record, (0, H), NodeState::Held, CapacityType::OnDemand, 8)).collect();
+    let pods = (0..40).map(|node| pod(node, (0, H), Some(4), if node % 2 == 0 { "a" } else { "b" }, "")).collect();
+    let day = by_machine(&spans, pods, &[], &GpuUse::default());
+    let spread = spread(&day.rows);
+    // Of each machine half is held, and the other half is borne by a and b together.
+    assert_eq!((day.rows.len(), spread.len()), (80, 42));
+    assert_eq!(lines(&spread, &By::Namespace), [line("a", 16_000), line("b", 16_000)]);
+    assert_eq!(spread.iter().filter(|row| row.key.instance.is_none()).count(), 2);
+}
+
 /// Any spans, pods and commitments: by whatever it is summed, the sums are the same, of list and contracted price the exact bill rounded
 /// once, and of time every second of every node.
 #[test]
@@ -518,6 +585,7 @@ fn sums_are_the_bill_by_whatever_they_are_made() {
                 let bought = capacity[usize::try_from(dice.roll(3)).unwrap()];
                 let mut one = span(record.unsigned_abs(), (at, until), state, bought, 1);
                 one.rate = UsdPerHour(dice.roll(40_000_000));
+                one.list = one.list.filter(|_| dice.roll(4) > 0);
                 spans.push(one);
                 at = until;
             }
@@ -544,17 +612,18 @@ fn sums_are_the_bill_by_whatever_they_are_made() {
             gpu_use.add(&read(node, hour, vec![cell(0, holder, seconds, level), cell(1, UNTOLD, seconds, level)]));
         }
         let rows = read_day(0, &spans, pods.clone(), &commitments, &gpu_use);
-        let (mut list, mut contracted, mut seconds) = (0_i128, 0_i128, 0_i64);
+        let (mut list, mut contracted, mut seconds, mut unlisted) = (0_i128, 0_i128, 0_i64, 0_i64);
         for one in &spans {
             let time = (one.until.min(DAY) - one.since).max(0);
             seconds += time;
             contracted += i128::from(one.rate.0) * i128::from(time);
-            list += i128::from(one.list.unwrap().0) * i128::from(time);
+            list += i128::from(one.list.unwrap_or(one.rate).0) * i128::from(time);
+            unlisted += if one.list.is_none() { time * PARTS } else { 0 };
         }
         let all = total(&rows);
         let rounded = |sum: i128| UsdMicros(i64::try_from((sum + 1_800) / 3_600).unwrap());
         assert_eq!((all.list, all.contracted), (rounded(list), rounded(contracted)), "seed {seed}");
-        assert_eq!(all.node_parts, seconds * PARTS, "seed {seed}");
+        assert_eq!((all.node_parts, all.unlisted_parts), (seconds * PARTS, unlisted), "seed {seed}");
         assert!(all.wasted <= all.read && all.read <= all.effective, "seed {seed}: {all:?}");
         // By machine it is the same, and packed it is what it was.
         let by_machine = by_machine(&spans, pods, &commitments, &gpu_use);

@@ -179,43 +179,63 @@ pub fn grouped<'a, K: Ord>(rows: impl IntoIterator<Item = &'a DayRow>, key: impl
     groups
 }
 
-/// The rows of one day in which pods bear what no pod held: of their own pool and market where there were any, else of their pool. What is
-/// left, of pools without pods that day, and unused commitments stay as they are. The sum is the same.
+/// The rows of one day in which pods bear what no pod held: of their own pool and market where there were any, else of their pool. What they
+/// bear is of no one machine: a row for each machine and each of them would be millions. What is left, of pools without pods that day, and
+/// unused commitments stay as they are. The sum is the same.
 pub fn spread(rows: &[DayRow]) -> Vec<DayRow> {
-    let mut by_market: BTreeMap<(&PoolName, &Market), Vec<&DayRow>> = BTreeMap::new();
-    let mut by_pool: BTreeMap<&PoolName, Vec<&DayRow>> = BTreeMap::new();
+    let bearers = Bearers::of(rows);
+    let (mut all, mut borne) = (BTreeMap::new(), BTreeMap::new());
     for row in rows {
-        if let Use::Nodes { pool, market, holder: Holder::Pods { .. } | Holder::Others { .. }, .. } = &row.key.of {
-            by_market.entry((pool, market)).or_default().push(row);
-            by_pool.entry(pool).or_default().push(row);
+        if bearers.bear(&row.key.of).is_some() {
+            put(&mut borne, DayRow { key: RowKey { instance: None, ..row.key.clone() }, ..row.clone() });
+        } else {
+            put(&mut all, row.clone());
         }
     }
-    let mut all: BTreeMap<RowKey, DayRow> = BTreeMap::new();
-    for row in rows {
-        let Use::Nodes { pool, market, holder: Holder::Nobody, .. } = &row.key.of else {
-            put(&mut all, row.clone());
-            continue;
-        };
-        let Some(bearers) = by_market.get(&(pool, market)).or_else(|| by_pool.get(pool)) else {
-            put(&mut all, row.clone());
-            continue;
-        };
-        let weights: Vec<i128> = bearers.iter().map(|bearer| i128::from(bearer.figures.node_parts)).collect();
-        let mut shares: Vec<[i64; NUMBERS]> = vec![[0; NUMBERS]; bearers.len()];
-        for (at, amount) in row.figures.numbers().into_iter().enumerate() {
+    for DayRow { key, figures } in borne.values() {
+        let bearers = bearers.bear(&key.of).into_iter().flatten();
+        let (holders, weights): (Vec<&Holder>, Vec<i128>) = bearers.map(|(holder, weight)| (*holder, *weight)).unzip();
+        let mut shares: Vec<[i64; NUMBERS]> = vec![[0; NUMBERS]; holders.len()];
+        for (at, amount) in figures.numbers().into_iter().enumerate() {
             for (share, part) in shares.iter_mut().zip(share_out(i128::from(amount), &weights)) {
                 if let Some(number) = share.get_mut(at) {
                     *number = i64::try_from(part).unwrap_or(0);
                 }
             }
         }
-        for (bearer, share) in bearers.iter().zip(shares) {
-            let Use::Nodes { holder, .. } = &bearer.key.of else { continue };
-            let key = RowKey { of: row.key.of.held_by(holder.clone()), ..row.key.clone() };
+        for (holder, share) in holders.into_iter().zip(shares) {
+            let key = RowKey { of: key.of.held_by(holder.clone()), ..key.clone() };
             put(&mut all, DayRow { key, figures: Figures::of_numbers(share) });
         }
     }
     all.into_values().collect()
+}
+
+/// Who held nodes, and for how long.
+#[derive(Debug, Default)]
+struct Bearers<'a> {
+    by_market: BTreeMap<(&'a PoolName, &'a Market), BTreeMap<&'a Holder, i128>>,
+    by_pool: BTreeMap<&'a PoolName, BTreeMap<&'a Holder, i128>>,
+}
+
+impl<'a> Bearers<'a> {
+    fn of(rows: &'a [DayRow]) -> Self {
+        let mut all = Self::default();
+        for DayRow { key, figures } in rows {
+            if let Use::Nodes { pool, market, holder: holder @ (Holder::Pods { .. } | Holder::Others { .. }), .. } = &key.of {
+                for bearers in [all.by_market.entry((pool, market)).or_default(), all.by_pool.entry(pool).or_default()] {
+                    *bearers.entry(holder).or_default() += i128::from(figures.node_parts);
+                }
+            }
+        }
+        all
+    }
+
+    /// Those who bear what no pod held, with their weights; `None` of what pods held, and where there are none.
+    fn bear<'b>(&'b self, of: &'b Use) -> Option<&'b BTreeMap<&'a Holder, i128>> {
+        let Use::Nodes { pool, market, holder: Holder::Nobody, .. } = of else { return None };
+        self.by_market.get(&(pool, market)).or_else(|| self.by_pool.get(pool))
+    }
 }
 
 pub(super) fn put(all: &mut BTreeMap<RowKey, DayRow>, row: DayRow) {

@@ -140,6 +140,22 @@ async fn old_pods_go_with_old_decisions_and_running_ones_stay() {
     assert_eq!(known(&journal).await, [(60, 60)]);
 }
 
+/// However soon decisions are forgotten, a day that is not summed up yet has its pods.
+#[tokio::test]
+async fn pods_are_kept_for_three_days_at_least() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let pod = pod(1, 0);
+    journal.pods().write((at(2), at(2)), &came(&[&pod])).await.unwrap();
+    journal.pods().write((at(10), at(10)), &ended(&[&pod], at(10), true)).await.unwrap();
+    let soon = SignedDuration::from_hours(1);
+    let pruned = |after: i64| {
+        let journal = &journal;
+        async move { journal.prune(at(10) + SignedDuration::from_hours(after), soon).await.unwrap().pods }
+    };
+    assert_eq!((pruned(72).await, pruned(73).await), (0, 1));
+}
+
 /// A wall clock that ran two days ahead: no pod ends later than it is.
 #[tokio::test]
 async fn ends_to_come_are_moved_back() {

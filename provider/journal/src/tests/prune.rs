@@ -92,6 +92,26 @@ async fn even_when_all_is_old_a_restart_keeps_what_it_needs() {
     assert_eq!(reopened(dir.path()).await.1.memory, world.memory);
 }
 
+/// The policy changed in between: each moment has that of the last decision before it.
+#[tokio::test]
+async fn a_moment_has_the_policy_of_its_time() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let mut world = World::new();
+    let begun = world.now;
+    world.pass(&journal).await.unwrap();
+    let first = Arc::clone(&world.policy);
+    world.wait(DAY);
+    Arc::make_mut(&mut world.policy).pools[0].limits.max_nodes += 1;
+    world.pass(&journal).await.unwrap();
+    let reader = journal.reader();
+    let before = async |moment: Timestamp| reader.policy_before(moment).await.unwrap();
+    assert_eq!(before(begun).await, None);
+    assert_eq!(before(world.now).await.as_ref(), Some(&*first));
+    assert_eq!(before(world.now + DAY).await.as_ref(), Some(&*world.policy));
+    assert_eq!(reader.last_policy().await.unwrap().as_ref(), Some(&*world.policy));
+}
+
 #[tokio::test]
 async fn one_call_forgets_a_bounded_piece() {
     let dir = tempdir().unwrap();

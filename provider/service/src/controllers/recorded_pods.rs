@@ -94,7 +94,7 @@ async fn record(
 enum Pod<'a> {
     /// It asks for GPUs.
     Gpu(&'a BoundGpuPod),
-    /// It asks for none and is on a node of ours, by its `namespace/name`.
+    /// It asks for none and is on a node of Stoker's, by its `namespace/name`.
     Guest(&'a str, &'a Guest),
 }
 

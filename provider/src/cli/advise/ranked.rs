@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use similar::TextDiff;
-use stoker_advice::spend::{KeptDay, Life, WithoutGpu};
+use stoker_advice::spend::{Life, WithoutGpu};
 use stoker_advice::workload::{Change, Layout, MONTH_HOURS, Suggestion, WorkloadAdvice};
 use stoker_core::base::ids::PoolName;
 use stoker_core::base::units::{Percent, UsdMicros, UsdPerHour};
@@ -27,7 +27,7 @@ use super::words::{arithmetic, shown};
 use crate::cli::exit::CliError;
 use crate::cli::idle::IdleRow;
 use crate::cli::out::Money;
-use crate::cli::report::percent;
+use crate::cli::report::{LastDays, percent};
 
 /// Measures that save less than so much a month are left out: nobody changes a policy for a coffee.
 const LEAST: UsdMicros = UsdMicros(5_000_000);
@@ -39,8 +39,8 @@ pub(super) struct Found<'a> {
     pub(super) workloads: &'a [WorkloadAdvice],
     pub(super) idle: &'a [IdleRow],
     pub(super) proposals: &'a [Proposal],
-    /// What was spent, and the hours in which it is known.
-    pub(super) spent: (Vec<KeptDay>, i64),
+    /// What was spent.
+    pub(super) spent: LastDays,
     /// What became of nodes in that time.
     pub(super) lives: &'a [Life],
     /// What free nodes cost on which pods without GPU ran.
@@ -88,7 +88,7 @@ impl Ranked {
         measures.extend(found.idle.iter().filter_map(idle));
         measures.retain(|measure| measure.saved_per_month.micro_usd >= LEAST.0);
         measures.sort_by(|a, b| (b.saved_per_month.micro_usd, &a.of).cmp(&(a.saved_per_month.micro_usd, &b.of)));
-        Self { at: found.now, measures, known_hours: found.spent.1, known_workloads: found.workloads.len() }
+        Self { at: found.now, measures, known_hours: found.spent.known_hours, known_workloads: found.workloads.len() }
     }
 
     /// What is known, where that saves nothing.
@@ -286,7 +286,8 @@ fn commitment(proposal: &Proposal, now: Timestamp) -> Measure {
         Scope::Family { region, family } => (format!("{family} in {region}"), format!("{} an hour", proposal.rate())),
         Scope::Cloud => (cloud.to_string(), format!("{} an hour", proposal.rate())),
     };
-    let name = format!("{}-{}-{}", kind.as_str(), what.replace(' ', "-"), term.as_str());
+    // With its day: the same may be bought again.
+    let name = format!("{}-{}-{}-{}", kind.as_str(), what.replace(' ', "-"), term.as_str(), now.strftime("%Y-%m-%d"));
     raw["name"] = json!(name);
     // What was spent before it was bought, it did not pay.
     raw["from"] = json!(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
@@ -454,7 +455,7 @@ mod tests {
                 workloads: &workloads,
                 idle: &[],
                 proposals: &[],
-                spent: (Vec::new(), 0),
+                spent: LastDays { days: Vec::new(), known_hours: 0, since: Timestamp::UNIX_EPOCH },
                 lives: &[],
                 without_gpu: &BTreeMap::new(),
                 now: Timestamp::UNIX_EPOCH,

@@ -15,12 +15,12 @@ use stoker_core::base::units::UsdPerHour;
 use stoker_core::market::offer::{CapacityType, Market};
 use stoker_core::market::price::Entry;
 use stoker_core::policy::{Policy, UnknownQuota};
-use stoker_service::api::console::Table;
 use stoker_service::feeds::prometheus::history::{Ask, NO_PODS, Past};
 use stoker_service::feeds::prometheus::{Asker, Connection};
 use stoker_service::init::{self, Cluster, Source};
 use stoker_service::policy_file;
 use stoker_service::price_tables::PriceTables;
+use stoker_service::print::Table;
 use stoker_service::print::{count, paragraph, wrapped};
 use stoker_sim::demand::{Pod, Resources, Service};
 

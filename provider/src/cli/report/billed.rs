@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use stoker_advice::spend::billed::{Compared, Comparison};
 
-use super::{Format, Reckoned};
+use super::Format;
+use super::reckon::Reckoned;
 use crate::cli::exit::{CliError, Exit};
 
 pub(crate) use read::BillFaults;

@@ -13,7 +13,7 @@ use stoker_service::api::console::{Day, Money};
 
 use super::figures::{DayLine, DayPart, Report};
 use super::table::{grids, head, lives, notes};
-use super::{Apart, Asked, Billed, Period, USUAL_DAYS, summed};
+use super::{Apart, Asked, Billed, Period, Spend, USUAL_DAYS};
 use crate::cli::exit::CliError;
 
 /// What the last thirty days cost.
@@ -22,13 +22,13 @@ pub(in crate::cli) async fn money(
     (policy, book): (Arc<Policy>, Arc<PriceBook>),
     now: Timestamp,
 ) -> Result<Money, CliError> {
-    let tariff = Tariff::new(policy, book, now);
+    let spend = Spend { reader, tariff: Tariff::new(policy, book, now), now };
     let (period, before) = Period::last(USUAL_DAYS, now);
     let asked = Asked { idle: Idle::Separate, apart: Apart::AsKept, with_use: true, billed: Billed::AsKept };
     let by = [&By::Pool, &By::Namespace];
-    let (reckoned, sums) = summed((reader, now), &tariff, period, asked, &by).await?;
-    let before = summed((reader, now), &tariff, before, Asked { with_use: false, ..asked }, &by).await?;
-    let report = |by| Report::of((&reckoned, &sums), (&before.0, &before.1), by, Idle::Separate);
+    let summed = spend.summed(period, asked, &by).await?;
+    let before = spend.summed(before, Asked { with_use: false, ..asked }, &by).await?;
+    let report = |by| Report::of(&summed, &before, by, Idle::Separate);
     let (by_pool, by_namespace) = (report(&By::Pool), report(&By::Namespace));
     if by_pool.known_seconds == 0 {
         return Ok(Money { head: head(&by_pool), notes: spoken(&by_pool), ..Money::default() });

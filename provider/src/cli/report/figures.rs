@@ -11,8 +11,8 @@ use stoker_core::base::kinds::CommitmentKind;
 use stoker_core::base::units::UsdMicros;
 use stoker_core::market::offer::CapacityType;
 
+use super::reckon::{Period, Reckoned, Summed, at};
 use super::unit_cost::UnitCostLine;
-use super::{Period, Reckoned, at};
 use crate::cli::out::Money;
 use crate::cli::simulate::BeforeAfter;
 
@@ -46,7 +46,7 @@ pub(super) struct Report {
     pub(super) by_day: Vec<DayLine>,
     pub(super) commitments: Vec<CommitmentLine>,
     pub(super) lives: Lives,
-    /// Since when it is known what became of nodes.
+    /// What became of nodes is kept since then.
     pub(super) lives_since: Timestamp,
     /// The time before; `None` where nothing of it is known.
     pub(super) before: Option<Before>,
@@ -84,7 +84,8 @@ pub(super) struct Line {
     pub(super) name: String,
     #[serde(flatten)]
     pub(super) amounts: Amounts,
-    /// How much more it cost than in the time before, in thousandths; `None` where it cost nothing then, or nobody knows.
+    /// How much more an hour of the time cost than one of the time before, in thousandths; `None` where it cost nothing then, or too little
+    /// is known.
     pub(super) rise_permille: Option<i64>,
     /// Whether that is a rise of 20 % or more.
     pub(super) rose: bool,
@@ -241,6 +242,7 @@ pub(super) struct Before {
     pub(super) until: Timestamp,
     pub(super) known_seconds: i64,
     pub(super) total: Amounts,
+    /// How much more an hour costs now, in thousandths.
     pub(super) rise_permille: Option<i64>,
     /// Whether that is a rise of 20 % or more.
     pub(super) rose: bool,
@@ -265,29 +267,49 @@ fn seconds(parts: i64) -> i64 {
     (parts + PARTS / 2).div_euclid(PARTS)
 }
 
-/// How much more than before, in thousandths.
-fn rise(now: UsdMicros, before: UsdMicros) -> Option<i64> {
-    let more = (i128::from(now.0) - i128::from(before.0)) * 1_000;
-    (before.0 > 0).then(|| i64::try_from(more / i128::from(before.0)).unwrap_or(i64::MAX))
+/// Two times, compared by what an hour cost: as much as is known of each, in seconds. So neither gaps nor the lengths of months are a rise.
+#[derive(Debug, Clone, Copy)]
+struct Trend {
+    now: i64,
+    before: i64,
+}
+
+impl Trend {
+    /// How much more an hour cost than before, in thousandths; `None` where it cost nothing then, or where less than half as much of the time
+    /// is known.
+    fn rise(self, now: UsdMicros, before: UsdMicros) -> Option<i64> {
+        if before.0 <= 0 || self.before.saturating_mul(2) < self.now {
+            return None;
+        }
+        let (now, before) = (i128::from(now.0) * i128::from(self.before), i128::from(before.0) * i128::from(self.now));
+        (now - before).saturating_mul(1_000).checked_div(before).and_then(|rise| i64::try_from(rise).ok())
+    }
+}
+
+/// Whether a rise is named.
+fn is_named(rise_permille: Option<i64>) -> bool {
+    rise_permille.is_some_and(|rise| rise >= NAMED_RISE)
 }
 
 impl Report {
-    pub(super) fn of(
-        (reckoned, sums): (&Reckoned, &Sums),
-        (before, sums_before): (&Reckoned, &Sums),
-        by: &By,
-        idle: Idle,
-    ) -> Self {
+    pub(super) fn of(now: &Summed, before: &Summed, by: &By, idle: Idle) -> Self {
+        let (Summed { reckoned, sums }, Summed { reckoned: before, sums: sums_before }) = (now, before);
         let Reckoned { period, commitments, lives, lives_since, .. } = reckoned;
         let Period { from, until } = *period;
         // Of a day that is kept folded, workloads have but a part: a rise would be none.
         let is_folded = matches!(by, By::Workload | By::Label(_)) && sums_before.is_folded;
+        let of_all = Trend { now: reckoned.known_seconds, before: before.known_seconds };
+        let of_lines = match by {
+            By::Namespace | By::Workload | By::Label(_) => {
+                Trend { now: reckoned.pods_known_seconds, before: before.pods_known_seconds }
+            }
+            By::Pool | By::Model | By::Capacity | By::Zone => of_all,
+        };
         let lines_before = sums_before.lines(by).filter(|_| !is_folded);
         let line = |(name, figures): (&String, &Figures)| {
             let before = lines_before.and_then(|lines| lines.get(name));
-            let rise_permille = before.and_then(|before| rise(figures.effective, before.effective));
-            let rose = rise_permille.is_some_and(|rise| rise >= NAMED_RISE);
-            Line { name: name.clone(), amounts: (*figures).into(), rise_permille, rose }
+            let rise_permille = before.and_then(|before| of_lines.rise(figures.effective, before.effective));
+            Line { name: name.clone(), amounts: (*figures).into(), rise_permille, rose: is_named(rise_permille) }
         };
         let mut lines: Vec<Line> = sums.lines(by).into_iter().flatten().map(line).collect();
         lines.sort_by(|a, b| (b.amounts.effective.micro_usd, &a.name).cmp(&(a.amounts.effective.micro_usd, &b.name)));
@@ -296,7 +318,7 @@ impl Report {
         let capacity_line = |(capacity_type, figures): (&Option<CapacityType>, &Figures)| {
             Some(CapacityLine { capacity_type: (*capacity_type)?, amounts: (*figures).into() })
         };
-        let rise_permille = rise(sums.total.effective, sums_before.total.effective);
+        let rise_permille = of_all.rise(sums.total.effective, sums_before.total.effective);
         Self {
             from: at(from),
             until: at(until),
@@ -323,7 +345,7 @@ impl Report {
                 known_seconds: before.known_seconds,
                 total: sums_before.total.into(),
                 rise_permille,
-                rose: rise_permille.is_some_and(|rise| rise >= NAMED_RISE),
+                rose: is_named(rise_permille),
             }),
             unlisted_node_seconds: seconds(sums.total.unlisted_parts),
             before_after: None,
@@ -342,5 +364,27 @@ fn word(by: &By) -> String {
         By::Model => "model".to_owned(),
         By::Capacity => "capacity".to_owned(),
         By::Zone => "zone".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Spend that stays the same is no rise, whatever the lengths of the times and of what is known of them.
+    #[test]
+    fn a_rise_is_that_of_an_hour() {
+        let rise = |(now, cost): (i64, i64), (before, cost_before): (i64, i64)| {
+            Trend { now: now * 86_400, before: before * 86_400 }
+                .rise(UsdMicros(cost * 1_000_000), UsdMicros(cost_before * 1_000_000))
+        };
+        // $10 a day: February against January, and a month of which half of the one before is known.
+        assert_eq!([rise((28, 280), (31, 310)), rise((30, 300), (15, 150))], [Some(0), Some(0)]);
+        // $1,199 and $1,200 against $1,000.
+        let rises = [1_199, 1_200].map(|cost| rise((30, cost), (30, 1_000)));
+        assert_eq!((rises, rises.map(is_named)), ([Some(199), Some(200)], [false, true]));
+        assert_eq!(rise((30, 250), (30, 1_000)), Some(-750));
+        // Of nothing, and of the last evening of a month.
+        assert_eq!([rise((30, 300), (30, 0)), rise((30, 300), (1, 90)), rise((0, 0), (0, 0))], [None; 3]);
     }
 }

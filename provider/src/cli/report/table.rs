@@ -2,8 +2,7 @@
 
 use stoker_advice::spend::LifeTimes;
 use stoker_core::base::units::UsdMicros;
-use stoker_service::api::console::Table;
-use stoker_service::print::{count, paragraph, wrapped};
+use stoker_service::print::{Table, count, paragraph, wrapped};
 
 use super::figures::{Amounts, CapacityLine, CommitmentLine, MonthLine, Report, StateLine};
 use crate::cli::out::{Money, quiet, text_of};
@@ -162,7 +161,7 @@ pub(super) fn lives(report: &Report) -> Vec<String> {
         lines.push(format!("Reclaimed and not replaced: {}", count(of.not_replaced, "node")));
     }
     if let Some(before) = &report.before {
-        let rise = before.rise_permille.map_or_else(String::new, |rise| format!(": {}", signed(rise)));
+        let rise = before.rise_permille.map_or_else(String::new, |rise| format!("; an hour now costs {}", signed(rise)));
         let (from, until) = (before.from.strftime("%Y-%m-%d"), before.until.strftime("%Y-%m-%d"));
         lines.push(format!("Before, from {from} to {until}: {} with commitments{rise}", usd(&before.total.effective)));
     }
@@ -190,11 +189,11 @@ fn of_spend(report: &Report) -> Vec<(&'static str, String)> {
     let share = |seconds: i64| percent(i128::from(seconds) * 1_000 / i128::from(report.seconds.max(1)));
     if let Some(before) = report.before.as_ref().filter(|before| before.rose) {
         let rise = before.rise_permille.map_or_else(String::new, signed);
-        notes.push(("rise", format!("{rise} against the time before")));
+        notes.push(("rise", format!("an hour cost {rise} against the time before")));
     }
     for line in report.lines.iter().filter(|line| line.rose) {
         let rise = line.rise_permille.map_or_else(String::new, signed);
-        notes.push(("rise", format!("{}: {rise} against the time before", line.name)));
+        notes.push(("rise", format!("{}: an hour cost {rise} against the time before", line.name)));
     }
     notes.extend(report.unit_costs.iter().filter_map(|line| Some(("unknown", line.shown().err()?))));
     if report.known_seconds < report.seconds {
@@ -206,12 +205,13 @@ fn of_spend(report: &Report) -> Vec<(&'static str, String)> {
         let what = format!("which pods there were is known of {} of the time", share(report.pods_known_seconds));
         notes.push(("unknown", what));
     }
-    if let Some(before) =
-        report.before.as_ref().filter(|before| before.known_seconds < (before.until.as_second() - before.from.as_second()))
-    {
-        let of =
-            i128::from(before.known_seconds) * 1_000 / i128::from((before.until.as_second() - before.from.as_second()).max(1));
-        notes.push(("unknown", format!("of the time before, {} is known: a rise may be none", percent(of))));
+    if let Some(before) = &report.before {
+        let seconds = before.until.as_second() - before.from.as_second();
+        if before.known_seconds < seconds {
+            let known = percent(i128::from(before.known_seconds) * 1_000 / i128::from(seconds.max(1)));
+            let rise = before.rise_permille.map_or("too little for a rise", |_| "a rise compares what an hour cost");
+            notes.push(("unknown", format!("of the time before, {known} is known: {rise}")));
+        }
     }
     if report.lives_since > report.from {
         let since = report.lives_since.strftime("%Y-%m-%d");

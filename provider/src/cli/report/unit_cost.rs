@@ -8,9 +8,9 @@ use stoker_core::policy::Policy;
 use stoker_service::feeds::prometheus::Asker;
 use stoker_service::feeds::prometheus::history::Counted;
 
-use super::figures::Sums;
+use super::at;
+use super::reckon::Summed;
 use super::table::percent;
-use super::{Reckoned, at};
 use crate::cli::exit::CliError;
 
 /// What one of what a signal counts costs.
@@ -31,22 +31,17 @@ pub(super) struct UnitCostLine {
     unknown_because: Option<String>,
 }
 
-/// Asks for every signal of the policy that counts something each second; `sums` has what each pool cost.
+/// Asks for every signal of the policy that counts something each second; `spent` has what each pool cost.
 ///
 /// # Errors
 /// Where none does.
-pub(super) async fn of(
-    asker: &Asker,
-    policy: &Policy,
-    reckoned: &Reckoned,
-    sums: &Sums,
-) -> Result<Vec<UnitCostLine>, CliError> {
+pub(super) async fn of(asker: &Asker, policy: &Policy, spent: &Summed) -> Result<Vec<UnitCostLine>, CliError> {
     if !policy.pools.iter().flat_map(|pool| &pool.signals).any(|signal| signal.per_second.is_some()) {
         let cure = "write what one counts each second, such as perSecond: requests";
         return Err(CliError::Usage(format!("--unit-cost: no signal of the policy has perSecond: {cure}")));
     }
-    let pools = sums.lines(&By::Pool);
-    let (period, known) = (reckoned.period, reckoned.known_seconds);
+    let pools = spent.sums.lines(&By::Pool);
+    let (period, known) = (spent.reckoned.period, spent.reckoned.known_seconds);
     let mut lines = Vec::new();
     for (pool, signal) in policy.pools.iter().flat_map(|pool| pool.signals.iter().map(move |signal| (pool, signal))) {
         let Some(unit) = &signal.per_second else { continue };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use stoker_advice::estimate::MONTH;
 use stoker_core::base::units::UsdMicros;
-use stoker_service::api::console::Table;
+use stoker_service::print::Table;
 use stoker_service::print::count;
 use stoker_sim::bound::fleet::Method;
 use stoker_sim::demand::Demand;

@@ -8,7 +8,7 @@ use maud::{Markup, Render, html};
 use serde::Serialize;
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
 
-use super::text::Table;
+use crate::print::Table;
 
 /// What is not known.
 pub(super) const UNKNOWN: &str = "unknown";
@@ -34,7 +34,7 @@ fn exact(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A rate to the cent.
+/// A rate as an amount, which is written to the cent.
 pub(super) fn to_the_cent(UsdPerHour(micros): UsdPerHour) -> UsdMicros {
     UsdMicros(micros)
 }

@@ -16,7 +16,7 @@ pub(super) const EVERY: Duration = Duration::from_secs(30);
 /// How many looks are kept: an hour of them.
 const KEPT: usize = 120;
 
-/// What nodes cost at one moment, by [`CapacityType::ALL`].
+/// What nodes cost at one moment, at their prices when they were chosen, by [`CapacityType::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) at: Timestamp,

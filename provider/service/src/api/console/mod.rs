@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 pub use access::NoAccess;
 pub(crate) use access::{Access, Admission};
 pub use draw::text_table;
-pub use text::{Answer, ConsoleText, Day, Decision, Money, Table};
+pub use text::{Answer, ConsoleText, Day, Decision, Money};
 
 use self::beat::{BEAT, Beat, Drawn};
 use self::history::{History, Sample};
@@ -235,7 +235,9 @@ impl Console {
         let making = tokio::spawn(async move {
             let (begun, at) = (Instant::now(), console.sources.clock.now());
             let Sources { policy, journal, text, .. } = &console.sources;
-            let money = text.money(journal.clone(), policy(), at).await.map(Arc::new);
+            // A report that panics is one that failed: another is made when it is due.
+            let money = tokio::spawn(text.money(journal.clone(), policy(), at)).await;
+            let money = money.unwrap_or_else(|error| Err(error.to_string())).map(Arc::new);
             console.money.keep(Made { at, money }, begun.elapsed());
         });
         if last.is_none() && tokio::time::timeout(PATIENCE, making).await.is_ok() {

@@ -11,6 +11,8 @@ use stoker_core::base::units::UsdMicros;
 use stoker_core::policy::Policy;
 use stoker_journal::Reader;
 
+use crate::print::Table;
+
 /// What takes a while; or why it cannot be had.
 pub type Answer<T> = BoxFuture<'static, Result<T, String>>;
 
@@ -65,19 +67,6 @@ pub struct Day {
     pub day: Date,
     /// By how nodes were bought, in a word; `None` where nobody knows what nodes did on that day.
     pub cost: Option<Vec<(String, UsdMicros)>>,
-}
-
-/// A table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
-    /// What it tells.
-    pub caption: String,
-    /// Its columns.
-    pub header: Vec<String>,
-    /// Which of them are numbers.
-    pub numbers: std::ops::Range<usize>,
-    /// Its rows, as long as the header.
-    pub rows: Vec<Vec<String>>,
 }
 
 impl fmt::Debug for dyn ConsoleText {

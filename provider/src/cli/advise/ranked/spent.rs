@@ -30,7 +30,7 @@ const LEAST_WEEKEND_DAYS: usize = 4;
 pub(super) const LEAST_HOURS: i64 = 7 * 24;
 
 pub(super) fn measures(found: &Found<'_>) -> Vec<Measure> {
-    if found.spent.1 < LEAST_HOURS {
+    if found.spent.known_hours < LEAST_HOURS {
         return Vec::new();
     }
     let mut measures = bought_as_spot(found);
@@ -43,7 +43,7 @@ pub(super) fn measures(found: &Found<'_>) -> Vec<Measure> {
 }
 
 fn rows<'a>(found: &'a Found<'_>) -> impl Iterator<Item = &'a DayRow> {
-    found.spent.0.iter().flat_map(|day| &day.rows)
+    found.spent.days.iter().flat_map(|day| &day.rows)
 }
 
 /// Sums of nodes by what `key` says of them; what it says nothing of is left out.
@@ -96,7 +96,7 @@ fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
         let mut prefer = pool.prefer.clone();
         let before = prefer.iter().position(|known| *known == CapacityType::OnDemand).unwrap_or(0);
         prefer.insert(before, CapacityType::Spot);
-        let [cost, as_spot] = [cost, as_spot].map(|amount| a_month((amount, found.spent.1)));
+        let [cost, as_spot] = [cost, as_spot].map(|amount| a_month((amount, found.spent.known_hours)));
         Some(Measure {
             saved_per_month: UsdMicros(cost.0 - as_spot.0).into(),
             is_upper_bound: true,
@@ -135,11 +135,11 @@ fn free_nodes(found: &Found<'_>) -> Vec<Measure> {
             )
         };
         Measure {
-            saved_per_month: a_month((figures.cash().0.into(), found.spent.1)).into(),
+            saved_per_month: a_month((figures.cash().0.into(), found.spent.known_hours)).into(),
             is_upper_bound: true,
             what,
             of: format!("pool {pool}"),
-            evidence: format!("{doing} for {node_hours} node-hours in {} hours", found.spent.1),
+            evidence: format!("{doing} for {node_hours} node-hours in {} hours", found.spent.known_hours),
             risk: "pods that come wait for a node to boot".to_owned(),
             by_hand: Some(by_hand.to_owned()),
             edits: Vec::new(),
@@ -163,14 +163,14 @@ fn windows(found: &Found<'_>) -> Vec<Measure> {
         let each = per_hour.over_seconds(shorter.as_secs());
         let saved = (i128::from(each.0) * i128::try_from(released).ok()?).min(figures.cash().0.into());
         Some(Measure {
-            saved_per_month: a_month((saved, found.spent.1)).into(),
+            saved_per_month: a_month((saved, found.spent.known_hours)).into(),
             is_upper_bound: true,
             what: "window",
             of: format!("pool {name}"),
             evidence: format!(
                 "{} released in {} hours. A free one is kept for {}; one of {per_hour} an hour would be for {} by equalCost",
                 if released == 1 { "1 node was".to_owned() } else { format!("{released} nodes were") },
-                found.spent.1,
+                found.spent.known_hours,
                 length(fixed.scale_down),
                 length(then)
             ),
@@ -185,7 +185,7 @@ fn windows(found: &Found<'_>) -> Vec<Measure> {
 /// Pods that ask for no GPU and keep a node that nothing else needs.
 fn without_gpu(found: &Found<'_>) -> Vec<Measure> {
     let idle = idle(found);
-    let known_hours = found.spent.1;
+    let known_hours = found.spent.known_hours;
     let measure = |(pool, of): (&PoolName, &WithoutGpu)| {
         let namespaces: Vec<&str> = of.namespaces.iter().map(String::as_str).collect();
         // As much of it is owed to commitments anyway as of all that was idle.
@@ -239,7 +239,7 @@ fn other_region(found: &Found<'_>) -> Vec<Measure> {
         let regions = markets.keys().next().and_then(|market| cheapest.get(&sort(market)))?.keys().copied();
         let elsewhere = regions.filter(|region| !pool.regions.contains(*region));
         let (cost, region) = elsewhere.filter_map(|region| Some((there(region)?, region))).min()?;
-        let [here, cost] = [here, cost].map(|amount| a_month((amount, found.spent.1)));
+        let [here, cost] = [here, cost].map(|amount| a_month((amount, found.spent.known_hours)));
         (cost < here).then(|| Measure {
             saved_per_month: UsdMicros(here.0 - cost.0).into(),
             is_upper_bound: true,
@@ -281,7 +281,7 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
     // The first of January 1970 was a Thursday.
     let is_weekend = |day: i64| matches!(day.rem_euclid(7), 2 | 3);
     let is_known = |day: &KeptDay| day.known_seconds == DAY;
-    let days: Vec<_> = found.spent.0.iter().filter(|day| is_weekend(day.day) && is_known(day)).collect();
+    let days: Vec<_> = found.spent.days.iter().filter(|day| is_weekend(day.day) && is_known(day)).collect();
     if days.len() < LEAST_WEEKEND_DAYS {
         return Vec::new();
     }
@@ -300,7 +300,7 @@ fn weekends(found: &Found<'_>) -> Vec<Measure> {
         let (pool, path) = pool(found.policy, name)?;
         let is_quiet = all > 0 && held * 100 < all * QUIET && pool.off_hours.is_none();
         is_quiet.then(|| Measure {
-            saved_per_month: a_month((free, found.spent.1)).into(),
+            saved_per_month: a_month((free, found.spent.known_hours)).into(),
             is_upper_bound: true,
             what: "off-hours",
             of: format!("pool {name}"),
@@ -331,6 +331,7 @@ pub(super) mod tests {
     use stoker_core::policy::{Policy, RawPolicy};
 
     use super::*;
+    use crate::cli::report::LastDays;
 
     fn at() -> Timestamp {
         "2026-11-01T00:00:00Z".parse().unwrap()
@@ -409,7 +410,7 @@ pub(super) mod tests {
             workloads: &[],
             idle: &[],
             proposals: &[],
-            spent: (days(), 14 * 24),
+            spent: LastDays { days: days(), known_hours: 14 * 24, since: Timestamp::UNIX_EPOCH },
             lives: &lives(),
             without_gpu: &without_gpu(),
             now: at(),

@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn names_of_a_report_are_text() {
-        let of = crate::api::console::text::Table {
+        let of = crate::print::Table {
             caption: "By <pool>".to_owned(),
             header: vec!["<b>".to_owned()],
             numbers: 1..1,
