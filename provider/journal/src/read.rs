@@ -1,16 +1,17 @@
 //! Reading: what was decided, why, and on what.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stoker_core::base::ids::{DecisionId, RecordId};
+use stoker_core::base::ids::{DecisionId, RecordId, SupplierName};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::choose::explanation::Explanation;
 use stoker_core::facts::snapshot::Snapshot;
+use stoker_core::facts::supply::MarketFacts;
 use stoker_core::limits::commitment::UsedHour;
 use stoker_core::market::price::PriceBook;
 use stoker_core::plan::{Action, Note};
@@ -223,6 +224,22 @@ impl Reader {
         let read = async {
             let mut db = self.store.read().await?;
             used::between(&mut db, from, until).await
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// What suppliers told of their markets before the last decision; nothing where none was made yet.
+    pub async fn last_market_facts(&self) -> Result<BTreeMap<SupplierName, MarketFacts>, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            let last: Option<i64> = sqlx::query_scalar("SELECT facts FROM decision ORDER BY id DESC LIMIT 1")
+                .fetch_optional(&mut *db)
+                .await
+                .during("looking for the last decision")?;
+            match last {
+                Some(facts) => Ok(Chain::at(&mut db, facts).await?.into_current()),
+                None => Ok(BTreeMap::new()),
+            }
         };
         read.await.map_err(|error| self.failed(error))
     }

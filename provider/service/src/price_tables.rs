@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{IdError, SupplierName};
 use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::rates::Rates;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::Market;
 use stoker_core::market::price::{Entry, NoSignal, PriceBook};
@@ -104,6 +106,14 @@ impl PriceTables {
         Catalogue::derive(&Arc::new(policy), &self.prices, &facts)
     }
 
+    /// What each market costs under a policy: the tables, with what is `told` of the suppliers in place of what is simulated of them, and with
+    /// the policy's own prices.
+    pub fn quoted(&self, policy: &Policy, told: BTreeMap<SupplierName, MarketFacts>, now: Timestamp) -> PriceBook {
+        let mut facts = self.facts_for(policy).into_owned();
+        facts.extend(told);
+        Rates::new(policy, &self.prices, &facts, Wall(now)).book()
+    }
+
     /// What is known of the suppliers of a policy. Nobody outside of this process is asked here: such a supplier is taken to make all that
     /// the policy would have it make.
     fn facts_for(&self, policy: &Policy) -> Cow<'_, BTreeMap<SupplierName, MarketFacts>> {
@@ -169,4 +179,27 @@ pub fn world_config(file: Option<&Path>, prices: &PriceBook, start: Timestamp) -
     let rules = |raw: &WorldConfig| World::new(raw.clone(), prices, start).map(|_| raw.clone());
     let read = yaml::load_checked(&path.display().to_string(), &text, rules);
     read.map(|read| read.value).map_err(PriceTablesError::World)
+}
+
+#[cfg(test)]
+mod tests {
+    use stoker_core::base::units::UsdPerHour;
+
+    use super::*;
+
+    /// What is sold as spot has no price in the tables: its markets tell it, and what they told the service comes first.
+    #[test]
+    fn quotes_of_the_markets_stand_in_the_book() {
+        let now = "2026-11-30T00:00:00Z".parse().unwrap();
+        let tables = PriceTables::load(None, None, now).unwrap();
+        let policy = tables.policy(None).unwrap();
+        let (supplier, facts) = tables.facts.first_key_value().unwrap();
+        let is_usable = |market: &Market| tables.quoted(&policy, BTreeMap::new(), now).quote(market, Wall(now)).is_ok();
+        let market = facts.quotes.keys().find(|market| is_usable(market)).unwrap();
+        let mut told = facts.clone();
+        told.quotes.get_mut(market).unwrap().price = UsdPerHour(123_456);
+        let book = tables.quoted(&policy, BTreeMap::from([(supplier.clone(), told)]), now);
+        assert_eq!(book.quote(market, Wall(now)).unwrap().price, UsdPerHour(123_456));
+        assert_ne!(tables.prices.quote(market, Wall(now)).map(|quote| quote.price).ok(), Some(UsdPerHour(123_456)));
+    }
 }

@@ -9,10 +9,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::PoolName;
+use stoker_core::base::units::UsdPerHour;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::choose::feasibility::warnings;
 use stoker_core::market::offer::CapacityType;
-use stoker_core::policy::{Pool, RawPolicy};
+use stoker_core::policy::rules::month::MonthBudget;
+use stoker_core::policy::{Policy, Pool, RawPolicy};
 
 use super::args::{MarketArgs, NowArg, OutputArg, aws_file};
 use super::exit::{self, CliError, Exit};
@@ -92,6 +94,8 @@ struct CheckReport {
     pools: Vec<PoolRow>,
     /// What all pools together may spend.
     max_per_hour: Option<Money>,
+    /// What they may spend in a calendar month.
+    max_per_month: Option<Money>,
     /// Names that yield no group; each is a warning too.
     unmatched: Vec<Unmatched>,
     warnings: Vec<String>,
@@ -118,6 +122,7 @@ struct PoolRow {
     min_nodes: u32,
     max_nodes: u32,
     max_per_hour: Option<Money>,
+    max_per_month: Option<Money>,
     capacity_types: Vec<CapacityType>,
     #[serde(skip)]
     budget: String,
@@ -237,6 +242,7 @@ impl CheckReport {
             faults: faults.iter().map(row).collect(),
             pools: Vec::new(),
             max_per_hour: None,
+            max_per_month: None,
             unmatched: Vec::new(),
             warnings: Vec::new(),
             overall: None,
@@ -251,14 +257,16 @@ impl CheckReport {
             let plan = format!("stoker plan --policy {} --pool {pool} --count 1", file.display());
             format!("nothing fits pool {pool}, so it never gets a node: `{plan}` shows why each instance type is excluded")
         };
+        let Policy { max_usd_per_hour, month, .. } = &*catalogue.policy;
         let warnings = empty.map(warning).chain(unmatched.iter().map(ToString::to_string)).chain(told).collect();
         Self {
             file: files::shown(file),
             ok: true,
             faults: Vec::new(),
             pools,
-            max_per_hour: catalogue.policy.max_usd_per_hour.map(Money::from),
-            overall: catalogue.policy.max_usd_per_hour.map(|rate| format!("all pools together: at most {rate}/h\n")),
+            max_per_hour: max_usd_per_hour.map(Money::from),
+            max_per_month: month.map(|budget| budget.limit.into()),
+            overall: budget(*max_usd_per_hour, *month).map(|budget| format!("all pools together: at most {budget}\n")),
             unmatched,
             warnings,
         }
@@ -275,12 +283,12 @@ impl CheckReport {
                 row.capacity_types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             ]
         });
-        let header = ["POOL", "GROUPS", "EXCLUDED", "NODES", "BUDGET/H", "CAPACITY"];
+        let header = ["POOL", "GROUPS", "EXCLUDED", "NODES", "BUDGET", "CAPACITY"];
         let pools = count(self.pools.len(), "pool");
         let mut text = format!(
             "{}: valid, {pools}\n\n{}",
             self.file,
-            table(&header, &["GROUPS", "EXCLUDED", "NODES", "BUDGET/H"], rows.collect())
+            table(&header, &["GROUPS", "EXCLUDED", "NODES", "BUDGET"], rows.collect())
         );
         text.push_str(self.overall.as_deref().unwrap_or_default());
         for warning in &self.warnings {
@@ -300,8 +308,16 @@ impl PoolRow {
             min_nodes: limits.min_nodes,
             max_nodes: limits.max_nodes,
             max_per_hour: limits.max_usd_per_hour.map(Money::from),
+            max_per_month: limits.month.map(|budget| budget.limit.into()),
             capacity_types: pool.prefer.clone(),
-            budget: limits.max_usd_per_hour.map_or_else(|| "no limit".to_owned(), |rate| rate.to_string()),
+            budget: budget(limits.max_usd_per_hour, limits.month).unwrap_or_else(|| "no limit".to_owned()),
         }
     }
+}
+
+/// What may be spent, in words; `None` where there is no limit.
+fn budget(per_hour: Option<UsdPerHour>, month: Option<MonthBudget>) -> Option<String> {
+    let limits = [per_hour.map(|rate| format!("{rate}/h")), month.map(|budget| format!("{} a month", budget.limit))];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    (!limits.is_empty()).then(|| limits.join(", "))
 }

@@ -1,6 +1,6 @@
 //! Rates of running nodes: what one costs now, at list and as paid.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::engine_clock::Wall;
 use crate::base::ids::SupplierName;
@@ -53,5 +53,21 @@ impl<'a> Rates<'a> {
         let known = quoted.map(|quote| live(listed, quote)).or_else(|| listed.cloned());
         let entry = self.operator.entry(market, known.as_ref()).or(known);
         usable(entry.as_ref(), self.wall).ok().map(|quote| quote.price)
+    }
+
+    /// What each market costs now: the price tables, with what the markets and the policy say in their place.
+    pub fn book(&self) -> PriceBook {
+        let mut book = self.prices.clone();
+        for (market, quote) in self.suppliers.values().flat_map(|facts| &facts.quotes) {
+            book.insert(market.clone(), live(self.prices.entry(market), quote));
+        }
+        let own = self.operator.markets().cloned();
+        let markets: BTreeSet<Market> = book.entries().map(|(market, _)| market.clone()).chain(own).collect();
+        for market in markets {
+            if let Some(entry) = self.operator.entry(&market, book.entry(&market)) {
+                book.insert(market, entry);
+            }
+        }
+        book
     }
 }

@@ -185,6 +185,16 @@ impl Engine {
             self.parts.executor.abandon();
         }
         self.parts.executor.finish().await;
+        if !self.is_fenced {
+            // What nodes cost until now is known.
+            self.counted_at = None;
+            if let Err(error) = self.count_use(self.parts.clock.now()).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "what nodes cost in the last minutes is not written down"
+                );
+            }
+        }
     }
 
     fn readiness(&self) -> Result<(), NotReady> {

@@ -42,6 +42,9 @@ pub(super) struct Report {
     /// What nodes did. A part of a node that no pod holds is idle; unused commitments are in no state.
     pub(super) by_state: Vec<StateLine>,
     pub(super) by_capacity: Vec<CapacityLine>,
+    /// What commitments cost that nothing used, which is of no state and no way of buying; `None` where all were used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unused_commitments: Option<Amounts>,
     pub(super) by_month: Vec<MonthLine>,
     pub(super) by_day: Vec<DayLine>,
     pub(super) commitments: Vec<CommitmentLine>,
@@ -334,6 +337,7 @@ impl Report {
             lines,
             by_state: sums.states.iter().filter_map(state).collect(),
             by_capacity: sums.capacity.iter().filter_map(capacity_line).collect(),
+            unused_commitments: sums.states.get(&None).map(|figures| (*figures).into()),
             by_month: sums.months.iter().map(MonthLine::of).collect(),
             by_day: sums.days.clone(),
             commitments: commitments.iter().map(CommitmentLine::of).collect(),

@@ -4,7 +4,7 @@ use stoker_advice::spend::LifeTimes;
 use stoker_core::base::units::UsdMicros;
 use stoker_service::print::{Table, count, paragraph, wrapped};
 
-use super::figures::{Amounts, CapacityLine, CommitmentLine, MonthLine, Report, StateLine};
+use super::figures::{Amounts, CommitmentLine, MonthLine, Report};
 use crate::cli::out::{Money, quiet, text_of};
 use crate::cli::simulate::BeforeAfter;
 
@@ -95,26 +95,30 @@ fn lines(report: &Report) -> Table {
 }
 
 fn states(report: &Report) -> Table {
-    let row =
-        |line: &StateLine| [vec![line.state.to_string()], amounts(&line.amounts), vec![share(&line.amounts, report)]].concat();
+    let rows = report.by_state.iter().map(|line| (line.state.as_str(), &line.amounts));
     Table {
         caption: "By what nodes did".to_owned(),
         header: header(&["STATE", "NODE-HOURS", "GPU-HOURS", "LIST", "PAID", "EFFECTIVE", "SHARE"]),
         numbers: 1..6,
-        rows: report.by_state.iter().map(row).collect(),
+        rows: with_unused(report, rows),
     }
 }
 
 fn capacity(report: &Report) -> Table {
-    let row = |line: &CapacityLine| {
-        [vec![line.capacity_type.to_string()], amounts(&line.amounts), vec![share(&line.amounts, report)]].concat()
-    };
+    let rows = report.by_capacity.iter().map(|line| (line.capacity_type.as_str(), &line.amounts));
     Table {
         caption: "By how nodes were bought".to_owned(),
         header: header(&["CAPACITY", "NODE-HOURS", "GPU-HOURS", "LIST", "PAID", "EFFECTIVE", "SHARE"]),
         numbers: 1..6,
-        rows: report.by_capacity.iter().map(row).collect(),
+        rows: with_unused(report, rows),
     }
+}
+
+/// The lines of a table, and what commitments cost beside them: together they are the total.
+fn with_unused<'a>(report: &'a Report, lines: impl Iterator<Item = (&'a str, &'a Amounts)>) -> Vec<Vec<String>> {
+    let unused = report.unused_commitments.iter().map(|of| ("unused commitments", of));
+    let row = |(name, of): (&str, &Amounts)| [vec![name.to_owned()], amounts(of), vec![share(of, report)]].concat();
+    lines.chain(unused).map(row).collect()
 }
 
 fn months(report: &Report) -> Table {

@@ -57,8 +57,13 @@ impl OperatorPrices {
         quote.cloned().map(Entry::Price)
     }
 
-    /// The places for which a row names the zone.
+    /// The markets for which a row names the zone.
+    pub(crate) fn markets(&self) -> impl Iterator<Item = &Market> {
+        self.zoned.keys()
+    }
+
+    /// Their places.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
-        self.zoned.keys().map(|market| &market.place)
+        self.markets().map(|market| &market.place)
     }
 }

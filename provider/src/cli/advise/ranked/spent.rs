@@ -102,7 +102,7 @@ fn bought_as_spot(found: &Found<'_>) -> Vec<Measure> {
             is_upper_bound: true,
             what: "spot",
             of: format!("pool {name}"),
-            evidence: format!("its on-demand nodes cost {cost} a month, and the same as spot {as_spot}, at the price tables' quotes"),
+            evidence: format!("its on-demand nodes cost {cost} a month, and the same as spot {as_spot}, at today's prices"),
             risk: "the cloud takes nodes back at short notice: what runs must go on from a checkpoint, or be repeated, and spot may be sold out"
                 .to_owned(),
             by_hand: None,
@@ -245,9 +245,7 @@ fn other_region(found: &Found<'_>) -> Vec<Measure> {
             is_upper_bound: true,
             what: "another region",
             of: format!("pool {name}"),
-            evidence: format!(
-                "its nodes cost {here} a month, and the same in {cloud}/{region} {cost}, at the price tables' quotes"
-            ),
+            evidence: format!("its nodes cost {here} a month, and the same in {cloud}/{region} {cost}, at today's prices"),
             risk:
                 "data is copied there, and users are further away: stoker estimate move tells when a copy has paid for itself"
                     .to_owned(),

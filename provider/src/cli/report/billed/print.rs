@@ -281,8 +281,10 @@ fn machines(of: &Compared) -> String {
         let mut parts: Vec<(&Part, &UsdMicros)> = line.parts.iter().collect();
         parts.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.0.unsigned_abs()));
         // What is less than half a cent explains nothing to a person.
-        let parts = parts.into_iter().take(SHOWN_PARTS).filter(|(_, amount)| amount.0.unsigned_abs() >= 5_000);
-        let why: Vec<String> = parts.map(|(part, amount)| format!("{} {amount}", words(*part).0)).collect();
+        parts.retain(|(_, amount)| amount.0.unsigned_abs() >= 5_000);
+        let shown = parts.iter().take(SHOWN_PARTS).map(|(part, amount)| format!("{} {amount}", words(**part).0));
+        let more = parts.len().saturating_sub(SHOWN_PARTS);
+        let why: Vec<String> = shown.chain((more > 0).then(|| format!("{more} more"))).collect();
         vec![
             quiet(id),
             pool.to_string(),
