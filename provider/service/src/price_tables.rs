@@ -106,11 +106,11 @@ impl PriceTables {
         Catalogue::derive(&Arc::new(policy), &self.prices, &facts)
     }
 
-    /// What each market costs under a policy: the tables, with what is `told` of the suppliers in place of what is simulated of them, and with
-    /// the policy's own prices.
-    pub fn quoted(&self, policy: &Policy, told: BTreeMap<SupplierName, MarketFacts>, now: Timestamp) -> PriceBook {
+    /// What each market costs under a policy: the tables, with the suppliers' `latest` facts in place of what is
+    /// simulated of them, and with the policy's own prices.
+    pub fn quoted(&self, policy: &Policy, latest: BTreeMap<SupplierName, MarketFacts>, now: Timestamp) -> PriceBook {
         let mut facts = self.facts_for(policy).into_owned();
-        facts.extend(told);
+        facts.extend(latest);
         Rates::new(policy, &self.prices, &facts, Wall(now)).book()
     }
 
@@ -187,18 +187,18 @@ mod tests {
 
     use super::*;
 
-    /// What is sold as spot has no price in the tables: its markets tell it, and what they told the service comes first.
+    /// What is sold as spot has no price in the tables: its markets have one, and the latest of the service comes first.
     #[test]
     fn quotes_of_the_markets_stand_in_the_book() {
         let now = "2026-11-30T00:00:00Z".parse().unwrap();
         let tables = PriceTables::load(None, None, now).unwrap();
         let policy = tables.policy(None).unwrap();
         let (supplier, facts) = tables.facts.first_key_value().unwrap();
-        let is_usable = |market: &Market| tables.quoted(&policy, BTreeMap::new(), now).quote(market, Wall(now)).is_ok();
-        let market = facts.quotes.keys().find(|market| is_usable(market)).unwrap();
-        let mut told = facts.clone();
-        told.quotes.get_mut(market).unwrap().price = UsdPerHour(123_456);
-        let book = tables.quoted(&policy, BTreeMap::from([(supplier.clone(), told)]), now);
+        let simulated = tables.quoted(&policy, BTreeMap::new(), now);
+        let market = facts.quotes.keys().find(|market| simulated.quote(market, Wall(now)).is_ok()).unwrap();
+        let mut latest = facts.clone();
+        latest.quotes.get_mut(market).unwrap().price = UsdPerHour(123_456);
+        let book = tables.quoted(&policy, BTreeMap::from([(supplier.clone(), latest)]), now);
         assert_eq!(book.quote(market, Wall(now)).unwrap().price, UsdPerHour(123_456));
         assert_ne!(tables.prices.quote(market, Wall(now)).map(|quote| quote.price).ok(), Some(UsdPerHour(123_456)));
     }

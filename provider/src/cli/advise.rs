@@ -188,11 +188,11 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         let proposals =
             propose(&used, &price_tables.prices, policy, all, Wall(now)).map_or_else(|_| Vec::new(), |found| found.proposals);
         let spent = last_days(&reader, (policy, &price_tables.prices), days, now).await?;
-        // A world that is named is asked; else what the suppliers told the service last.
-        let told = if args.markets.world.is_some() { BTreeMap::new() } else { reader.last_market_facts().await? };
+        // A world that is named is asked; else the suppliers' facts as the service had them last.
+        let latest = if args.markets.world.is_some() { BTreeMap::new() } else { reader.last_market_facts().await? };
         let ranked = Ranked::of(&Found {
             policy,
-            prices: &price_tables.quoted(policy, told, now),
+            prices: &price_tables.quoted(policy, latest, now),
             workloads: &advice.workloads,
             idle: &idle::rows(&observed, &By::Owner, BTreeMap::new()),
             proposals: &proposals,

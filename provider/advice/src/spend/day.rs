@@ -147,9 +147,8 @@ pub fn roll_up(
                 let of = rows.of(at);
                 of.amount.add(amount);
                 if times.is_empty() {
-                    let cost = amount.contracted;
-                    let (read, wasted) = read_of(&gpu_use, span, pod, is_known, (from, to)).of(cost, to - from);
-                    of.effective += cost;
+                    let (read, wasted) = read_of(&gpu_use, span, pod, is_known, (from, to)).of(amount.contracted, to - from);
+                    of.effective += amount.contracted;
                     of.read += read;
                     of.wasted += wasted;
                 }

@@ -65,8 +65,8 @@ pub(super) struct Sum {
     pub(super) wasted: i128,
 }
 
-/// What a row has of what commitments are asked to pay for: its time, and the parts of a second of that of which readings tell and that were
-/// not used.
+/// What a row has of what commitments are asked to pay for: its time, and the parts of a second of that of which readings
+/// tell and that were not used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weight {
     pub(super) amount: Amount,

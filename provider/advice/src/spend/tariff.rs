@@ -37,7 +37,8 @@ impl Tariff {
         Self { policy, prices, on_demand }
     }
 
-    /// The same with the commitments of an earlier policy that have ended since and were taken out of it: they count for the time before.
+    /// The same with the commitments of an earlier policy that have ended since and were taken out of it: they count for
+    /// the time before.
     #[must_use]
     pub fn with_ended(&self, earlier: &Policy, now: Timestamp) -> Self {
         let is_gone = |of: &&Commitment| {

@@ -104,17 +104,14 @@ fn day(day: i64, spans: &[Span], pods: Vec<PodTime>, commitments: &[Commitment])
 
 /// The rows of a day with readings.
 fn read_day(day: i64, spans: &[Span], pods: Vec<PodTime>, commitments: &[Commitment], gpu_use: &GpuUse) -> Vec<DayRow> {
+    let time = (day * DAY, (day + 1) * DAY);
+    billed(commitments, gpu_use, false, |bill| roll_up(time, spans, &by_node(pods), bill))
+}
+
+/// What comes of a bill by which all is known.
+fn billed<T>(commitments: &[Commitment], gpu_use: &GpuUse, by_instance: bool, of: impl FnOnce(&Bill<'_>) -> T) -> T {
     let (prices, on_demand, known) = (prices(), on_demand(), always());
-    let bill = Bill {
-        commitments,
-        prices: &prices,
-        on_demand: &on_demand,
-        pods_known: &known,
-        known: &known,
-        gpu_use,
-        by_instance: false,
-    };
-    roll_up((day * DAY, (day + 1) * DAY), spans, &by_node(pods), &bill)
+    of(&Bill { commitments, prices: &prices, on_demand: &on_demand, pods_known: &known, known: &known, gpu_use, by_instance })
 }
 
 fn dollars(cents: i64) -> UsdMicros {
@@ -202,19 +199,11 @@ fn machines_without_a_node_go_by_their_own_names() {
 /// Pods are recorded from 00:30 on: of an hour at $16, half is nobody's because nobody knows, and half is idle.
 #[test]
 fn time_without_recorded_pods_is_not_idle() {
-    let (prices, on_demand, known) = (prices(), on_demand(), always());
-    let pods_known = Known(vec![(H / 2, DAY)]);
-    let bill = Bill {
-        commitments: &[],
-        prices: &prices,
-        on_demand: &on_demand,
-        pods_known: &pods_known,
-        known: &known,
-        gpu_use: &GpuUse::default(),
-        by_instance: false,
-    };
+    let pods_known = &Known(vec![(H / 2, DAY)]);
     let spans = [span(0, (0, H), NodeState::Held, CapacityType::Spot, 16)];
-    let rows = roll_up((0, DAY), &spans, &BTreeMap::new(), &bill);
+    let rows = billed(&[], &GpuUse::default(), false, |bill| {
+        roll_up((0, DAY), &spans, &BTreeMap::new(), &Bill { pods_known, ..*bill })
+    });
     assert_eq!(lines(&rows, &By::Namespace), [line("no pod", 800), line("not recorded", 800)]);
 }
 
@@ -260,19 +249,11 @@ fn what_a_discount_paid_is_a_row_of_its_own_by_machine() {
     };
     let plan = Commitment { name: "plan".into(), terms: Terms::Spend(plan), ..reserved(1, 0, Some(12 * H)) };
     let spans = [span(0, (0, DAY), NodeState::Held, CapacityType::OnDemand, 32)];
-    let (prices, on_demand, known) = (prices(), on_demand(), always());
-    let rows = |by_instance| {
-        let bill = Bill {
-            commitments: std::slice::from_ref(&plan),
-            prices: &prices,
-            on_demand: &on_demand,
-            pods_known: &known,
-            known: &known,
-            gpu_use: &GpuUse::default(),
-            by_instance,
-        };
-        roll_up((0, DAY), &spans, &BTreeMap::new(), &bill)
+    let rows_of = |time: (i64, i64), commitment: &Commitment, by_instance| {
+        let commitments = std::slice::from_ref(commitment);
+        billed(commitments, &GpuUse::default(), by_instance, |bill| roll_up(time, &spans, &BTreeMap::new(), bill))
     };
+    let rows = |by_instance| rows_of((0, DAY), &plan, by_instance);
     let by_machine = rows(true);
     let of = |row: &DayRow| {
         (
@@ -293,17 +274,7 @@ fn what_a_discount_paid_is_a_row_of_its_own_by_machine() {
     );
     assert_eq!(total(&by_machine), total(&rows(false)));
     // Reserved instances pay for all of it from noon on, and what was before is left.
-    let ri = reserved(1, 20, Some(12 * H));
-    let bill = Bill {
-        commitments: std::slice::from_ref(&ri),
-        prices: &prices,
-        on_demand: &on_demand,
-        pods_known: &known,
-        known: &known,
-        gpu_use: &GpuUse::default(),
-        by_instance: true,
-    };
-    let by_machine = roll_up((12 * H, DAY), &spans, &BTreeMap::new(), &bill);
+    let by_machine = rows_of((12 * H, DAY), &reserved(1, 20, Some(12 * H)), true);
     assert_eq!(
         by_machine.iter().map(of).collect::<Vec<_>>(),
         [(Some("ri".to_owned()), 12 * H, dollars(38_400), dollars(38_400), dollars(24_000), dollars(0))]
@@ -316,19 +287,10 @@ fn what_a_discount_paid_is_a_row_of_its_own_by_machine() {
 fn commitments_are_used_by_the_hour() {
     let half = |record, from| span(record, (from, from + H / 2), NodeState::Idle, CapacityType::OnDemand, 32);
     let unused = |spans: &[Span]| {
-        let known = Known(vec![(0, H)]);
-        let (prices, on_demand) = (prices(), on_demand());
-        let commitments = [reserved(1, 20, None)];
-        let bill = Bill {
-            commitments: &commitments,
-            prices: &prices,
-            on_demand: &on_demand,
-            pods_known: &known,
-            known: &known,
-            gpu_use: &GpuUse::default(),
-            by_instance: false,
-        };
-        let rows = roll_up((0, DAY), spans, &BTreeMap::new(), &bill);
+        let known = &Known(vec![(0, H)]);
+        let rows = billed(&[reserved(1, 20, None)], &GpuUse::default(), false, |bill| {
+            roll_up((0, DAY), spans, &BTreeMap::new(), &Bill { known, pods_known: known, ..*bill })
+        });
         (total(&rows).effective, grouped(&rows, |of| of.line(&By::Pool)).get("unused commitments").map(|of| of.effective))
     };
     assert_eq!(unused(&[half(0, 0)]), (dollars(2_000), Some(dollars(1_000))));
@@ -484,10 +446,7 @@ impl Dice {
 
 /// The first day, with machines kept apart.
 fn by_machine(spans: &[Span], pods: Vec<PodTime>, commitments: &[Commitment], gpu_use: &GpuUse) -> KeptDay {
-    let (prices, on_demand, known) = (prices(), on_demand(), always());
-    let (pods_known, on_demand) = (&known, &on_demand);
-    let bill = Bill { commitments, prices: &prices, on_demand, pods_known, known: &known, gpu_use, by_instance: true };
-    let rows = roll_up((0, DAY), spans, &by_node(pods), &bill);
+    let rows = billed(commitments, gpu_use, true, |bill| roll_up((0, DAY), spans, &by_node(pods), bill));
     let (billed_by, commitments) = (Vec::new(), Vec::new());
     KeptDay { day: 0, known_seconds: DAY, pods_known_seconds: DAY, billed_by, commitments, rows }
 }
@@ -502,7 +461,7 @@ fn packed_rows_that_are_damaged_are_none() {
     assert_eq!(serde_json::from_value::<PackedRows>(packed).unwrap().rows(), None);
 }
 
-/// A part of a day, of which more is known: effective is what is paid beside the commitments, and what these cost in that time.
+/// A part of a day, of which more is known: effective is what commitments leave to pay, and what they cost in that time.
 #[test]
 fn effective_is_what_commitments_leave_and_what_they_cost() {
     for seed in 1..=200_u64 {
@@ -520,17 +479,10 @@ fn effective_is_what_commitments_leave_and_what_they_cost() {
         let commitments: Vec<Commitment> = (0..=dice.roll(2))
             .map(|_| reserved(u32::try_from(dice.roll(3)).unwrap() + 1, dice.roll(90), Some(dice.roll(DAY))))
             .collect();
-        let (prices, on_demand, known, gpu_use) = (prices(), on_demand(), always(), GpuUse::default());
-        let bill = Bill {
-            commitments: &commitments,
-            prices: &prices,
-            on_demand: &on_demand,
-            pods_known: &known,
-            known: &known,
-            gpu_use: &gpu_use,
-            by_instance: seed % 2 == 0,
-        };
-        let all = total(&roll_up((begin, end), &spans, &BTreeMap::new(), &bill));
+        let rows = billed(&commitments, &GpuUse::default(), seed % 2 == 0, |bill| {
+            roll_up((begin, end), &spans, &BTreeMap::new(), bill)
+        });
+        let all = total(&rows);
         let cost = |of: &Commitment| {
             let Terms::Nodes(nodes) = &of.terms else { unreachable!("all are of nodes") };
             let from = of.from.unwrap().as_second().max(begin);

@@ -179,20 +179,20 @@ pub fn grouped<'a, K: Ord>(rows: impl IntoIterator<Item = &'a DayRow>, key: impl
     groups
 }
 
-/// The rows of one day in which pods bear what no pod held: of their own pool and market where there were any, else of their pool. What they
-/// bear is of no one machine: a row for each machine and each of them would be millions. What is left, of pools without pods that day, and
-/// unused commitments stay as they are. The sum is the same.
+/// The rows of one day in which pods bear what no pod held: of their own pool and market where there were any, else of
+/// their pool. What they bear is of no one machine: a row for each machine and each of them would be millions. What is
+/// left, of pools without pods that day, and unused commitments stay as they are. The sum is the same.
 pub fn spread(rows: &[DayRow]) -> Vec<DayRow> {
     let bearers = Bearers::of(rows);
-    let (mut all, mut borne) = (BTreeMap::new(), BTreeMap::new());
+    let (mut all, mut free) = (BTreeMap::new(), BTreeMap::new());
     for row in rows {
         if bearers.bear(&row.key.of).is_some() {
-            put(&mut borne, DayRow { key: RowKey { instance: None, ..row.key.clone() }, ..row.clone() });
+            put(&mut free, DayRow { key: RowKey { instance: None, ..row.key.clone() }, ..row.clone() });
         } else {
             put(&mut all, row.clone());
         }
     }
-    for DayRow { key, figures } in borne.values() {
+    for DayRow { key, figures } in free.values() {
         let bearers = bearers.bear(&key.of).into_iter().flatten();
         let (holders, weights): (Vec<&Holder>, Vec<i128>) = bearers.map(|(holder, weight)| (*holder, *weight)).unzip();
         let mut shares: Vec<[i64; NUMBERS]> = vec![[0; NUMBERS]; holders.len()];

@@ -147,7 +147,7 @@ fn build(
     let entry = |market: &Market| {
         let listed = entries.get(&market.capacity_type).copied();
         let known = facts.quotes.get(market).map(|quote| live(listed, quote)).or_else(|| listed.cloned());
-        operator.entry(market, known.as_ref()).or(known)
+        operator.over(market, known)
     };
     let offers: Vec<Offer> = pool
         .prefer

@@ -41,7 +41,7 @@ impl<'a> Rates<'a> {
     pub fn on_demand(&self, place: &Place) -> Option<UsdPerHour> {
         let market = Market { place: place.clone(), capacity_type: CapacityType::OnDemand };
         let listed = self.prices.entry(&market).cloned();
-        let entry = self.operator.entry(&market, listed.as_ref()).or(listed);
+        let entry = self.operator.over(&market, listed);
         usable(entry.as_ref(), self.wall).ok().map(|quote| quote.price).or_else(|| self.list(place))
     }
 
@@ -51,7 +51,7 @@ impl<'a> Rates<'a> {
         let listed = self.prices.entry(market);
         let quoted = self.suppliers.get(supplier).and_then(|facts| facts.quotes.get(market));
         let known = quoted.map(|quote| live(listed, quote)).or_else(|| listed.cloned());
-        let entry = self.operator.entry(market, known.as_ref()).or(known);
+        let entry = self.operator.over(market, known);
         usable(entry.as_ref(), self.wall).ok().map(|quote| quote.price)
     }
 
@@ -64,7 +64,7 @@ impl<'a> Rates<'a> {
         let own = self.operator.markets().cloned();
         let markets: BTreeSet<Market> = book.entries().map(|(market, _)| market.clone()).chain(own).collect();
         for market in markets {
-            if let Some(entry) = self.operator.entry(&market, book.entry(&market)) {
+            if let Some(entry) = self.operator.over(&market, book.entry(&market).cloned()) {
                 book.insert(market, entry);
             }
         }

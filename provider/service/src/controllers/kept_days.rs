@@ -40,28 +40,32 @@ pub async fn run(followed: Followed, reader: Reader, writer: DaysWriter) {
     }
 }
 
-/// Keeps every day that is over at `now` and not kept yet, by the prices of `tariff`, its commitments, and those that have ended since.
+/// Keeps every day that is over at `now` and not kept yet, by the prices of `tariff`, its commitments, and those that
+/// have ended since.
 ///
 /// # Errors
 /// When the journal cannot be read or written.
 pub async fn keep(reader: &Reader, writer: &DaysWriter, tariff: &Tariff, now: Timestamp) -> Result<(), JournalError> {
     let today = now.saturating_sub(SETTLED_AFTER).unwrap_or(Timestamp::MIN).as_second().div_euclid(DAY);
     while let Some(day) = reader.day_to_keep(today).await? {
-        let midnight = Timestamp::from_second((day + 1) * DAY).unwrap_or(Timestamp::MAX);
-        let tariff = match reader.policy_before(midnight).await? {
-            Some(policy) => tariff.with_ended(&policy, now),
-            None => tariff.clone(),
-        };
-        writer.write(&day_of((reader, writer), tariff, day).await?).await?;
+        writer.write(&day_of((reader, writer), (tariff, now), day).await?).await?;
     }
     Ok(())
 }
 
-async fn day_of((reader, writer): (&Reader, &DaysWriter), tariff: Tariff, day: i64) -> Result<EncodedDay, JournalError> {
+async fn day_of(
+    (reader, writer): (&Reader, &DaysWriter),
+    (tariff, now): (&Tariff, Timestamp),
+    day: i64,
+) -> Result<EncodedDay, JournalError> {
     let (from, until) = (day * DAY, (day + 1) * DAY);
     let at = |second| Timestamp::from_second(second).unwrap_or(Timestamp::MIN);
     let spent = reader.spent(at(from), at(until)).await?;
     let gpu_use = reader.gpu_use(day).await?;
+    let tariff = match reader.policy_before(at(until)).await? {
+        Some(policy) => tariff.with_ended(&policy, now),
+        None => tariff.clone(),
+    };
     let writer = writer.clone();
     let sum_up = move || writer.encode(spent.day(&tariff, day, (from, until), &gpu_use, true));
     // At thousands of nodes it takes a second.

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use stoker_advice::spend::billed::{Compared, Comparison};
 
-use super::Format;
 use super::reckon::Reckoned;
+use super::{Format, exit};
 use crate::cli::exit::{CliError, Exit};
 
 pub(crate) use read::BillFaults;
@@ -40,5 +40,5 @@ pub(super) fn run(
     let known_seconds = reckoned.known_seconds;
     let billed = Billed { compared: comparison.finish(), readings, time, known_seconds };
     print::print(format, &billed)?;
-    Ok(if known_seconds == 0 { Exit::Short } else { Exit::Done })
+    Ok(exit(known_seconds))
 }

@@ -6,12 +6,12 @@ use std::num::NonZero;
 use std::sync::LazyLock;
 
 use csv::Writer;
-use jiff::Timestamp;
 use stoker_advice::spend::{DAY, DayRow, Figures, Holder, KeptDay, NodeState, PARTS, Use};
 use stoker_core::base::units::UsdMicros;
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::rules::commitment::{Commitment, Terms};
 
+use super::at;
 use super::figures::{Line, Report};
 use crate::cli::exit::CliError;
 use crate::cli::out::Money;
@@ -126,8 +126,8 @@ pub(super) fn focus_head() -> Result<String, CliError> {
     finish(writer)
 }
 
-/// FOCUS rows of a day by machine, of the cluster of that name. What is billed is what Stoker reckons, with commitments spread over the
-/// hours that they count. All cores write: a day of a large cluster has 50,000 rows.
+/// FOCUS rows of a day by machine, of the cluster of that name. What is billed is what Stoker reckons, with commitments
+/// spread over the hours that they count. All cores write: a day of a large cluster has 50,000 rows.
 pub(super) fn focus(day: &KeptDay, cluster: &str) -> Result<String, CliError> {
     let (begin, end) = (day.day * DAY, (day.day + 1) * DAY);
     let period = &ChargePeriod { month: month_of(begin), time: (time(begin), time(end)) };
@@ -355,13 +355,12 @@ fn unit_price(cost: UsdMicros, parts: i64) -> String {
 }
 
 fn time(second: i64) -> String {
-    Timestamp::from_second(second).unwrap_or(Timestamp::MIN).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    at(second).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// When the month of a moment begins and ends.
 fn month_of(second: i64) -> (String, String) {
-    let date = Timestamp::from_second(second).unwrap_or(Timestamp::MIN).to_zoned(jiff::tz::TimeZone::UTC).date();
-    let first = date.first_of_month();
+    let first = at(second).to_zoned(jiff::tz::TimeZone::UTC).date().first_of_month();
     let next = first.checked_add(jiff::Span::new().months(1)).unwrap_or(first);
     let text = |date: jiff::civil::Date| format!("{}T00:00:00Z", date.strftime("%Y-%m-%d"));
     (text(first), text(next))

@@ -87,8 +87,8 @@ pub(super) struct Line {
     pub(super) name: String,
     #[serde(flatten)]
     pub(super) amounts: Amounts,
-    /// How much more an hour of the time cost than one of the time before, in thousandths; `None` where it cost nothing then, or too little
-    /// is known.
+    /// How much more an hour of the time cost than one of the time before, in thousandths; `None` where it cost nothing
+    /// then, or too little is known.
     pub(super) rise_permille: Option<i64>,
     /// Whether that is a rise of 20 % or more.
     pub(super) rose: bool,
@@ -270,7 +270,8 @@ fn seconds(parts: i64) -> i64 {
     (parts + PARTS / 2).div_euclid(PARTS)
 }
 
-/// Two times, compared by what an hour cost: as much as is known of each, in seconds. So neither gaps nor the lengths of months are a rise.
+/// Two times, compared by what an hour cost: as much as is known of each, in seconds. So neither gaps nor the lengths of
+/// months are a rise.
 #[derive(Debug, Clone, Copy)]
 struct Trend {
     now: i64,
@@ -278,8 +279,8 @@ struct Trend {
 }
 
 impl Trend {
-    /// How much more an hour cost than before, in thousandths; `None` where it cost nothing then, or where less than half as much of the time
-    /// is known.
+    /// How much more an hour cost than before, in thousandths; `None` where it cost nothing then, or where less than half
+    /// as much of the time is known.
     fn rise(self, now: UsdMicros, before: UsdMicros) -> Option<i64> {
         if before.0 <= 0 || self.before.saturating_mul(2) < self.now {
             return None;

@@ -59,7 +59,8 @@ impl Period {
         (Self { from, until: now }, Self { from: from - length, until: now - length })
     }
 
-    /// Without its last day, where that is a part of a day whose spans and pods are forgotten: what is kept of it is the whole of it.
+    /// Without its last day, where that is a part of a day whose spans and pods are forgotten: what is kept of it is the
+    /// whole of it.
     fn with_whole_days(self, now: Timestamp, has_spans: impl Fn(i64) -> bool) -> Self {
         let last = self.until.div_euclid(DAY);
         if self.until >= now.as_second() || has_spans(last) {
@@ -143,9 +144,9 @@ pub(super) struct Spend<'a> {
 }
 
 impl Spend<'_> {
-    /// What was spent in a time; `each` gets its days, until it wants no more. Days that were summed up are taken as they are, by the
-    /// commitments of their day, unless that is not what was asked for. One day is read after another: a month of a large cluster does not
-    /// fit into memory.
+    /// What was spent in a time; `each` gets its days, until it wants no more. Days that were summed up are taken as they
+    /// are, by the commitments of their day, unless that is not what was asked for. One day is read after another: a
+    /// month of a large cluster does not fit into memory.
     pub(super) async fn reckon(
         &self,
         period: Period,

@@ -5,8 +5,7 @@ use serde::Serialize;
 use stoker_core::base::units::UsdMicros;
 use stoker_journal::Place;
 use stoker_service::price_tables::PriceTables;
-use stoker_service::print::Table;
-use stoker_service::print::count;
+use stoker_service::print::{Table, count};
 use stoker_sim::model::Scoring;
 use stoker_sim::simulate::outcome::Outcome;
 

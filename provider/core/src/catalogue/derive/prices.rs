@@ -40,7 +40,7 @@ impl OperatorPrices {
     ///
     /// A row of a region prices what is sold there. A row of a zone opens a market of which nobody says anything, too. Neither opens one
     /// that is known not to exist.
-    pub(crate) fn entry(&self, market: &Market, known: Option<&Entry>) -> Option<Entry> {
+    fn entry(&self, market: &Market, known: Option<&Entry>) -> Option<Entry> {
         if self.zoned.is_empty() && self.regional.is_empty() {
             return None;
         }
@@ -55,6 +55,11 @@ impl OperatorPrices {
             None => self.zoned.get(market),
         };
         quote.cloned().map(Entry::Price)
+    }
+
+    /// The operator's price where there is one, else what is `known`.
+    pub(crate) fn over(&self, market: &Market, known: Option<Entry>) -> Option<Entry> {
+        self.entry(market, known.as_ref()).or(known)
     }
 
     /// The markets for which a row names the zone.

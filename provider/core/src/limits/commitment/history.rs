@@ -75,7 +75,7 @@ impl<'a> History<'a> {
                 let on_demand = Market { capacity_type: CapacityType::OnDemand, ..market.clone() };
                 let listed = prices.entry(&on_demand).cloned();
                 let listed = listed.or_else(|| prices.unzoned_quote(place).cloned().map(Entry::Price));
-                let entry = operator.entry(&on_demand, listed.as_ref()).or(listed);
+                let entry = operator.over(&on_demand, listed);
                 let spec = prices.spec(&place.cloud, &place.instance_type);
                 let (Ok(quote), Some(spec)) = (usable(entry.as_ref(), wall), spec) else {
                     unpriced.insert(place);
